@@ -1,9 +1,9 @@
 # make demo    install into .venv and run the demo suite
 # make test    the quick tests: every law, golden value and contract, in minutes
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
-# make test-ray, make test-flower, make test-tracking   what needs Ray, Flower, and trackers of experiments: they go into build/ray,
-#              build/flower and build/tracking, and not into .venv; nothing where the package index does not offer them
-# make ray, make flower   fetch these alone
+# make test-ray, make test-flower, make test-nvflare, make test-tracking   what needs Ray, Flower, NVFlare, and trackers of experiments: they
+#              go into build/ray, build/flower, build/nvflare and build/tracking, and not into .venv; nothing where the package index does not offer them
+# make ray, make flower, make nvflare   fetch these alone
 # make test-kubernetes   do the manifests fit Kubernetes' own schemas, which go into build/kubernetes?
 # make test-container   the steps of the Dockerfile that build, in a fresh folder: some minutes, and the packages again
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
@@ -22,6 +22,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 RAY    ?= build/ray
 FLWR   ?= build/flower
+NVFL   ?= build/nvflare
 TRACK  ?= build/tracking
 KUBE   ?= build/kubernetes
 AXE    ?= build/axe
@@ -32,14 +33,14 @@ ANCHOR_SEEDS ?= 3
 
 MEASURED := benchmarks/measured
 SMOKE  := build/bench-smoke
-SPEED  := rules probes inversion start growth many_clients events asynchronous dashboard
+SPEED  := rules networks probes inversion start growth many_clients events asynchronous dashboard
 SMOKED ?= $(SPEED) simulation secagg peers audit gate worst_case
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray ray test-flower flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e axe screenshots mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray ray test-flower flower test-nvflare nvflare test-tracking test-kubernetes test-container test-all plants test-slow test-e2e axe screenshots mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -66,6 +67,13 @@ flower: $(VENV)/bin/pip
 	@[ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
 	    || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43' \
 	    || echo "Flower cannot be had from this package index: what needs it is not tested"
+
+test-nvflare: $(VENV)/.installed-dev nvflare
+	@[ ! -d $(NVFL)/nvflare ] || PYTHONPATH=$(CURDIR)/$(NVFL) $(BIN)/python -m pytest -m nvflare tests/nvflare
+
+nvflare: $(VENV)/bin/pip
+	@[ -d $(NVFL)/nvflare ] || $(BIN)/pip install --quiet --target $(NVFL) 'nvflare>=2.9,<2.10' \
+	    || echo "NVFlare cannot be had from this package index: what needs it is not tested"
 
 test-tracking: $(VENV)/.installed-dev
 	@if [ -d $(TRACK)/opentelemetry/exporter ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \

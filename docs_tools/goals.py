@@ -24,6 +24,7 @@ COMMANDS = {
     "rules": "python benchmarks/rules.py",
     "simulation": "python benchmarks/simulation.py",
     "simulation_2": "python benchmarks/simulation.py --threads 2",
+    "networks": "python benchmarks/networks.py",
     "peers": "python benchmarks/peers.py --pfl PYTHON --byzfl PYTHON --flower PYTHON",
     "probes": "python benchmarks/probes.py",
     "secagg": "python benchmarks/secagg.py --flower PYTHON",
@@ -108,6 +109,20 @@ def _file(path: Path) -> dict[str, Any]:
 def _digits(value: float, more: int) -> str:
     """Two significant digits, or all before the point, and some more."""
     return f"{value:,.{more}f}" if abs(value) >= 10 else f"{value:.{2 + more}g}"
+
+
+def _networks() -> list[Goal]:
+    goals = {"lenet5": 1.0, "fedavg_cnn": 1.2, "resnet8, BatchNorm": 1.3, "transformer, adapters": 1.1}
+    return [
+        Goal(
+            what=f"{network}, a round",
+            goal=goal,
+            file="networks",
+            row={"network": network, "clients": 5, "examples": 80},
+            at_most=True,
+        )
+        for network, goal in goals.items()
+    ]
 
 
 def _simulation() -> list[Goal]:
@@ -224,6 +239,11 @@ GOALS: dict[str, tuple[str, list[Goal]]] = {
         "How many times more client updates per second of CPU than the loop of `examples/plain_loop.py` makes, one local epoch "
         "with batches of 20, images of 28 x 28; both with two threads.",
         _simulation(),
+    ),
+    "Training of other networks": (
+        "CPU time of the client updates in units of a loop of torch's own SGD over the same batches of 16; five clients with "
+        "80 examples, one thread.",
+        _networks(),
     ),
     "Training beside its peers": (
         "How many times more CPU time other frameworks take for the same round, one local epoch with batches of 20; all "

@@ -14,6 +14,7 @@
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
     fg.save_baseline(run, "baseline.json")                 # and later, in CI:
     assert fg.gate(run, "baseline.json").passed            # has anything become worse?
+    print(fg.accept("my_rule.py").headline)                # a rule of your own: its contract, and what the worst attack leaves
     fg.audit(add_noise, "epsilon=8, delta=1e-5, per=release")     # a mechanism of your own: does it keep its claim?
 
 Importing the package is cheap; torch is loaded with the first call that computes.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fedguard.api import audit, run, tune
     from fedguard.app.report import report
     from fedguard.arrays import aggregate, craft, kappa, secure_sum
+    from fedguard.bench.acceptance.accept import accept
     from fedguard.bench.gate.work import gate, save_baseline
     from fedguard.bench.results.compare import compare
     from fedguard.bench.results.run import Run
@@ -44,6 +46,7 @@ __all__ = [
     "Guard",
     "Ray",
     "Run",
+    "accept",
     "aggregate",
     "audit",
     "compare",

@@ -19,7 +19,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedguard.commands import dashboard, explain, flower, gate, run, secagg, setup, show
+from fedguard.commands import dashboard, explain, flower, gate, nvflare, run, secagg, setup, show
+from fedguard.commands.accept import accept
 from fedguard.commands.audit import audit
 from fedguard.commands.command import Command
 from fedguard.commands.compare import compare
@@ -61,7 +62,7 @@ for _panel, _commands in {
         show.export,
         show.schema,
     ),
-    "Continuous integration": (gate.gate, conform),
+    "Continuous integration": (gate.gate, accept, conform),
     "Privacy": (epsilon, audit),
     "What there is": (explain.list_, explain.explain, explain.kappa, show.schema),
 }.items():
@@ -72,6 +73,7 @@ for _old in RETIRED_COMMANDS:
 app.add_typer(gate.app, rich_help_panel="Continuous integration")
 app.add_typer(secagg.app, rich_help_panel="Privacy")
 app.add_typer(flower.app, rich_help_panel="A suite")
+app.add_typer(nvflare.app, rich_help_panel="A suite")
 
 
 @app.callback(invoke_without_command=True)

@@ -285,7 +285,7 @@ def _node() -> int:
 
 def _apps() -> int:
     """The process in whose copies apps run. What tests have imported of an app is not that of another folder."""
-    from fedguard.flower import trial
+    from fedguard.bridges import trial
 
     for stream in (sys.stdout, sys.stderr):  # a copy of the process ends without emptying them
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

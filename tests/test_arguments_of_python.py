@@ -152,6 +152,12 @@ REFUSED = {
     (fg.run, "listener"): NO_LISTENER,
     (fg.run, "engine"): ("ray", 3),
     (fg.run, "suite"): NO_PATH,
+    (fg.accept, "submission"): NO_PATH,
+    (fg.accept, "stage"): (*NOTHING, None, 3, "both", ["all"]),
+    (fg.accept, "standard"): (*NOTHING, None, 3, 2026, "2062"),
+    (fg.accept, "folder"): (3, ["a"], object()),
+    (fg.accept, "before"): (3, "x", []),
+    (fg.accept, "listener"): NO_LISTENER,
     (fg.audit, "subject"): (*NO_PATH, "mine.py:noise"),
     (fg.audit, "method"): (*NOTHING, None, 3, "gdp", ["gdp_split"]),
     (fg.audit, "canaries"): (10**12, *NO_COUNT, 0, -1, 9),
@@ -194,6 +200,7 @@ REFUSED = {
 #: What is given besides.
 BESIDES = {
     fg.run: {"suite": SUITE, "limit": 1},
+    fg.accept: {"submission": "krum", "stage": "contracts"},
     fg.audit: {"subject": SUITE},
     fg.tune: {"suite": SUITE},
     fg.open_run: {"run": "quick"},

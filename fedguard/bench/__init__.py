@@ -6,6 +6,7 @@ results/     a run to be read: figures, matrices, curves, comparisons; they know
 flags/       red flags of runs and of other people's results, for `lint`
 audits/      cells whose noise is put to the test, for `audit`
 tuning/      defenses tuned with equal budgets, for `tune`
+acceptance/  the verdict on a rule of somebody's own, for `accept`
 gate/        a run beside a baseline, for `gate`
 conformance/ real processes compared with the simulation, for `conform`
 explain/     what `list` and `explain` say

@@ -48,45 +48,94 @@ class AppTrainingSection(Section):
 
 
 class AppSection(Section):
-    """An existing Flower app that is evaluated unchanged, as the folder that contains it.
+    """An existing Flower app or NVFlare job that is evaluated unchanged, as the folder that contains it.
 
     Args:
-        folder: folder of the app's pyproject.toml, relative to the working directory of the command.
-        set: values that replace those of its run configuration, by flat key.
+        folder: folder of a Flower app's pyproject.toml, relative to the working directory of the command.
+        nvflare: folder of an NVFlare job's meta.json, in place of ``folder``.
+        sites: number of sites of an NVFlare job: ``clients.total``.
+        malicious: names of the malicious sites of an NVFlare job, such as ``[site-1]``; by default they are drawn by the seed.
+        set: values over a Flower app's run configuration by flat key, or of an NVFlare controller's arguments.
         metric: name under which the app reports accuracy; by default a metric with ``acc`` in its name.
         engine: where the app runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of
             real processes on this machine.
         training: what its nodes train and on which data; used by attacks on privacy only.
     """
 
-    folder: Annotated[str, Field(min_length=1)]
+    folder: Annotated[str, Field(min_length=1)] | None = None
+    nvflare: Annotated[str, Field(min_length=1)] | None = None
+    sites: Annotated[int, Field(strict=True, ge=1)] | None = None
+    malicious: tuple[str, ...] | None = None
     set: dict[str, bool | int | float | str] = Field(default_factory=dict)
     metric: str | None = None
     engine: Literal["inline", "simulation", "deployment"] = "inline"
     training: AppTrainingSection | None = None
 
+    @model_validator(mode="after")
+    def _consistent(self) -> AppSection:
+        if (self.folder is None) == (self.nvflare is None):
+            got = "neither" if self.folder is None else "both"
+            raise ValueError(f"expected app.folder, of a Flower app, or app.nvflare, of an NVFlare job; got {got}")
+        if self.nvflare is not None and (self.engine != "inline" or self.training is not None):
+            what = "training" if self.engine == "inline" else "engine"
+            raise ValueError(f"{what} is of a Flower app; an NVFlare job runs in its simulator. Leave {what} out")
+        if self.nvflare is None and (self.sites is not None or self.malicious is not None):
+            raise ValueError(
+                "sites and malicious are of an NVFlare job; for a Flower app say clients: {total, malicious}"
+            )
+        return self
+
+    @property
+    def framework(self) -> str:
+        """Whose app it is: ``flower`` or ``nvflare``."""
+        return "flower" if self.nvflare is None else "nvflare"
+
+    @property
+    def path(self) -> str:
+        """The folder of the app or job, as it is written."""
+        return self.nvflare or self.folder or ""
+
     @property
     def name(self) -> str:
         """Name of the app's folder."""
-        return Path(self.folder).resolve().name
+        return Path(self.path).resolve().name
+
+    @property
+    def nodes_in_words(self) -> str:
+        """Who takes part: ``nodes of the Flower app NAME``."""
+        return f"{'nodes of the Flower app' if self.nvflare is None else 'sites of the NVFlare job'} {self.name}"
 
     def spec(self, *, observed: bool) -> dict[str, Any]:
         """Part of a cell's identity, without the default engine, and without the training if nobody attacks privacy."""
-        usual = {"engine"} if self.engine == "inline" else set()
-        return self.model_dump(mode="json", exclude=usual if observed else {*usual, "training"})
+        # The number of sites is clients.total
+        left = {"sites", "nvflare", "malicious"} if self.nvflare is None else {"sites", "folder"}
+        left |= {"engine"} if self.engine == "inline" else set()
+        return self.model_dump(mode="json", exclude=left if observed else {*left, "training"})
 
 
-def describe_app() -> dict[str, Any]:
-    """The content of a record for the sections that an app replaces."""
+def read_sites(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with ``app.sites`` and the number of ``app.malicious`` in ``clients``, where those are not given there."""
+    app, clients = data.get("app"), data.get("clients", {})
+    if not isinstance(app, Mapping) or not isinstance(clients, Mapping):
+        return dict(data)
+    told = {
+        "total": app.get("sites"),
+        "malicious": len(names) if isinstance(names := app.get("malicious"), list) else None,
+    }
+    return {**data, "clients": {**{key: value for key, value in told.items() if value is not None}, **clients}}
+
+
+def describe_app(framework: str) -> dict[str, Any]:
+    """The content of a record for the sections that an app of a framework replaces."""
     return {
         "task": {
-            "data": {"name": "flower"},
+            "data": {"name": framework},
             "partition": {"name": "app"},
             "model": {"name": "app"},
             "partition_seed": None,
         },
         "training": {"rounds": 0, "algorithm": "app"},
-        "architecture": "flower",
+        "architecture": framework,
     }
 
 
@@ -97,6 +146,6 @@ def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     if data.get("app") is None:
         return dict(data)
-    ours = describe_app()
+    ours = describe_app("flower" if data["app"].get("nvflare") is None else "nvflare")
     told = {key: value for key, value in data.items() if key not in ours or value != ours[key]}
     return {**told, "defense": OWN} if told.get("defense", [{"name": OWN}]) == [{"name": OWN}] else told

@@ -30,7 +30,7 @@ def acts_elsewhere(attack: PoisonAttack, sent: Collection[Channel[Any, ...]] = (
 
 @dataclass(frozen=True)
 class AppCell(PlannedCell):
-    """A Flower app that runs unchanged."""
+    """An app or job of a framework that runs unchanged."""
 
     undefended = OWN
     silences = False
@@ -75,7 +75,7 @@ class AppCell(PlannedCell):
         config = self.config
         return {
             "app": self.section.spec(observed=self.inference is not None),
-            **describe_app(),
+            **describe_app(self.section.framework),
             "clients": {
                 "total": config.clients.total,
                 "malicious": self.malicious if self.adversary else 0,
@@ -88,5 +88,7 @@ class AppCell(PlannedCell):
         }
 
     def files(self) -> Mapping[str, Sequence[Path]]:
-        folder = Path(self.section.folder)
+        folder = Path(self.section.path)
+        if self.section.framework == "nvflare":  # all of a job is its configuration and its code
+            return {"app": [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]}
         return {"app": [*folder.rglob("*.py"), *folder.glob("pyproject.toml")]}

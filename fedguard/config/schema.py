@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
+from fedguard.config.app_section import BROUGHT, OWN, AppSection, read_sites, without_description
 from fedguard.config.document import Document
 from fedguard.config.renaming import renew, renew_document
 from fedguard.config.sections import (
@@ -215,7 +215,7 @@ class CellConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_it_was_written(cls, data: Any) -> Any:
-        return renew(without_description(data))[0] if isinstance(data, dict) else data
+        return read_sites(renew(without_description(data))[0]) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _consistent(self) -> CellConfig:
@@ -246,7 +246,18 @@ class CellConfig(Section):
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
         if sites_named(self.clients.malicious):
-            raise ValueError("clients.malicious: the nodes of an app have no fixed order; expected a number of them")
+            raise ValueError(
+                "clients.malicious: the nodes of an app have no fixed order; expected a number of them, or the names of an NVFlare "
+                "job's sites in app.malicious"
+            )
+        if app.sites not in (None, self.clients.total):
+            raise ValueError(f"app.sites: expected clients.total = {self.clients.total}; got {app.sites}")
+        # A cell without attack has none, and the same honest sites
+        if app.malicious is not None and self.clients.malicious not in (0, len({*app.malicious})):
+            raise ValueError(
+                f"app.malicious: expected clients.malicious = {self.clients.malicious} names of sites; got "
+                f"{', '.join(app.malicious) or 'none'}"
+            )
         if app.training is None and self.observer != CellConfig.model_fields["observer"].default:
             raise ValueError(
                 "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "

@@ -12,9 +12,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedguard.flower.grid import GuardedGrid, under_attack
-    from fedguard.flower.mod import malicious_mod
-    from fedguard.flower.strategy import FedGuardStrategy
+    from fedguard.bridges.flower.grid import GuardedGrid, under_attack
+    from fedguard.bridges.flower.mod import malicious_mod
+    from fedguard.bridges.flower.strategy import FedGuardStrategy
 
 __all__ = ["FedGuardStrategy", "GuardedGrid", "malicious_mod", "under_attack"]
 
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: a deployed client starts a process for each message, and needs none of them."""
     if name not in _MODULES:
         raise AttributeError(f"module 'fedguard.flower' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fedguard.flower.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"fedguard.bridges.flower.{_MODULES[name]}"), name)

@@ -160,12 +160,14 @@ def abandoned_rounds(result: Part, card: Part) -> str | None:
 def lost_nodes(result: Part, card: Part) -> str | None:
     """Nodes of an app that ended in the middle of its training."""
     require_value(result, "rounds")
-    lost = result.get("app", {}).get("lost", [])
+    app = result.get("app", {})
+    lost, sites = app.get("lost", []), app.get("sites")
     if not lost:
         return None
+    names = [sites[one["node"]] if sites else f"node {one['node']}" for one in lost]
     told = [
-        f"node {one['node']} from round {one['round']} on" + (f" (its process {one['how']})" if one["how"] else "")
-        for one in lost
+        f"{name} from round {one['round']} on" + (f" (its process {one['how']})" if one["how"] else "")
+        for name, one in zip(names, lost, strict=True)
     ]
     return (
         f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. "

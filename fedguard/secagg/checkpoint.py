@@ -2,7 +2,8 @@
 
 The bytes are sealed under a key that only the owner of the client's long-term identity can derive, and bound to the round, the
 index in the roster, the model and the roster. No seal can prevent a rollback, so the caller must guarantee that a client never
-resumes twice from the same state: it would answer twice where the protocol allows one answer. `fedguard.flower.keeping` does.
+resumes twice from the same state: it would answer twice where the protocol allows one answer. `fedguard.bridges.flower.keeping`
+does.
 
     body = state u8, proposal, sid, configuration, secrets, directory, shared, included, shares held
 """

@@ -54,7 +54,7 @@ def brisk(monkeypatch):
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory, started_once):
     """The tests' own; each node has a folder, and when all tests are over no process is left and all that was said is told."""
-    from fedguard.flower.deployment import FlowerDeployment
+    from fedguard.bridges.flower.deployment import FlowerDeployment
 
     started_once("federation")
     homes = [tmp_path_factory.mktemp(f"node-{number}") for number in range(DEPLOYED)]

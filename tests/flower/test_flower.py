@@ -20,12 +20,13 @@ from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedguard as fg
+from fedguard.bridges.flower.app import FlowerApp
+from fedguard.bridges.flower.inline import InlineGrid, run_inline
+from fedguard.bridges.flower.serving import _results
+from fedguard.bridges.jobs import TrialRequest
+from fedguard.bridges.trial import run_trial
 from fedguard.errors import ConfigError, InputError, NotAllowed
 from fedguard.flower import FedGuardStrategy, GuardedGrid, malicious_mod, under_attack
-from fedguard.flower.app import FlowerApp
-from fedguard.flower.inline import InlineGrid, run_inline
-from fedguard.flower.serving import TrialRequest, _results
-from fedguard.flower.trial import run_trial
 from fedguard.guard import Guard
 from fedguard.rng import Rng
 

@@ -24,8 +24,8 @@ from scipy import stats
 
 from fedguard.bench.conformance.conform import cell_of, compare_with_simulation
 from fedguard.bench.conformance.deployed import DeploymentEngine
+from fedguard.bridges.flower.secagg import BYTES, RECORD
 from fedguard.errors import ConfigError
-from fedguard.flower.secagg import BYTES, RECORD
 from fedguard.secagg import messages as protocol_messages
 from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.keys import Identity

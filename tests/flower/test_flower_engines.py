@@ -17,14 +17,14 @@ pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
 
 from flwr.app import Error, Message
 
+from fedguard.bridges.flower import inline, witness
+from fedguard.bridges.flower.inline import InlineGrid
+from fedguard.bridges.flower.node import drawing
+from fedguard.bridges.flower.processes import Processes, free_port
+from fedguard.bridges.flower.simulation import require_ray
+from fedguard.bridges.jobs import TrialRequest
+from fedguard.bridges.trial import run_trial
 from fedguard.errors import ConfigError
-from fedguard.flower import inline, witness
-from fedguard.flower.inline import InlineGrid
-from fedguard.flower.node import drawing
-from fedguard.flower.processes import Processes, free_port
-from fedguard.flower.serving import TrialRequest
-from fedguard.flower.simulation import require_ray
-from fedguard.flower.trial import run_trial
 from fedguard.rng import Rng
 from tests.flower.conftest import gone, ours
 from tests.flower.trials import APP, judged, ran
@@ -102,7 +102,7 @@ def test_all_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch,
     monkeypatch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-ended")
     asked = f'{{"app": "{APP}", "settings": {{}}, "attack": null, "defense": null, "f": 0, "nodes": 2, "seed": 0, "engine": "deployment"}}'
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "fedguard.flower.trial"],
+        [sys.executable, "-P", "-m", "fedguard.bridges.trial"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

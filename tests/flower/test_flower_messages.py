@@ -22,9 +22,9 @@ from flwr.serverapp import ServerApp
 
 from fedguard.bench.conformance.conform import ENGINES, conform
 from fedguard.bench.conformance.messages import FlowerEngine
+from fedguard.bridges.flower.inline import SERVER, InlineGrid, as_node, run_inline
+from fedguard.bridges.flower.secagg import BYTES, KIND, RECORD, REFUSED, secagg_client, secagg_sum
 from fedguard.errors import ConfigError
-from fedguard.flower.inline import SERVER, InlineGrid, as_node, run_inline
-from fedguard.flower.secagg import BYTES, KIND, RECORD, REFUSED, secagg_client, secagg_sum
 from fedguard.secagg import client as protocol_client
 from fedguard.secagg import messages as protocol_messages
 from fedguard.secagg.client import Client
@@ -311,7 +311,9 @@ def test_a_party_that_is_kept_answers_once(when, tmp_path, monkeypatch):
 
     if when == "nothing can be written":
         with monkeypatch.context() as patch:
-            patch.setattr("fedguard.flower.keeping.os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+            patch.setattr(
+                "fedguard.bridges.flower.keeping.os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full"))
+            )
             assert asked(server.hello()) is None
         assert BYTES in asked(server.hello())  # nothing was said, so it may begin
     if when == "a message came twice":

@@ -20,14 +20,14 @@ import fedguard as fg
 from fedguard.bench.records.pictures import load
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
+from fedguard.bridges.flower.witness import EvaluationGrid
+from fedguard.bridges.observer import AppModel
+from fedguard.bridges.seen import TrainingObservations
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Dataset, Examples
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import NotAllowed
-from fedguard.flower.observer import AppModel
-from fedguard.flower.seen import TrainingObservations
-from fedguard.flower.witness import EvaluationGrid
 from fedguard.guard import Guard
 from fedguard.registry import load_registry
 from fedguard.tasks.classification import Classification, fitting

@@ -26,11 +26,12 @@ from flwr.serverapp.strategy import (
 )
 from torch import nn
 
+from fedguard.bridges.flower.inline import SERVER, as_node, run_inline
+from fedguard.bridges.flower.serving import _results
+from fedguard.bridges.jobs import TrialRequest
+from fedguard.bridges.trial import run_trial
 from fedguard.errors import InputError
 from fedguard.flower import FedGuardStrategy, malicious_mod, under_attack
-from fedguard.flower.inline import SERVER, as_node, run_inline
-from fedguard.flower.serving import TrialRequest, _results
-from fedguard.flower.trial import run_trial
 
 #: Examples of each node, and how many steps it takes in a round: so that counters differ.
 EXAMPLES = (12, 20, 8, 32, 16)

@@ -18,9 +18,9 @@ from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import ServerApp
 
+from fedguard.bridges.flower.inline import run_inline
 from fedguard.errors import NotAllowed
 from fedguard.flower import FedGuardStrategy, GuardedGrid, malicious_mod, under_attack
-from fedguard.flower.inline import run_inline
 from fedguard.guard import Guard
 
 NODES, MODEL = 4, np.array([1.0, -2.0, 0.5], dtype=np.float32)

@@ -16,10 +16,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
 
 import fedguard as fg
 from fedguard.bench.running.progress import Listener
-from fedguard.commands.flower import below
+from fedguard.bridges.jobs import TrialRequest
+from fedguard.bridges.trial import run_trial
+from fedguard.commands.app_check import below
 from fedguard.errors import FedGuardError
-from fedguard.flower.serving import TrialRequest
-from fedguard.flower.trial import run_trial
 from tests.forked import fedguard
 
 APP = Path(__file__).parent / "app"

@@ -13,9 +13,10 @@ from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.apps import Apps, _build_request, run_app
 from fedguard.bench.running.manifest import write_manifest
-from fedguard.commands.flower import below
-from fedguard.flower import trial
-from fedguard.flower.deployment import run_deployed
+from fedguard.bridges import trial
+from fedguard.bridges.flower import running
+from fedguard.bridges.flower.deployment import run_deployed
+from fedguard.commands.app_check import below
 from tests.flower.conftest import DEPLOYED
 
 APP = Path(__file__).parent / "app"
@@ -33,7 +34,7 @@ class Shared:
 
     def run_app_trial(self, cell, seed, folder=None):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(trial.ENGINES, "deployment", partial(run_deployed, on=self._federation))
+            patch.setitem(running.ENGINES, "deployment", partial(run_deployed, on=self._federation))
             return {"log": "", **trial.answer(_build_request(cell, seed, folder))}
 
     def close(self):

@@ -62,6 +62,15 @@ def test_what_is_kept_of_a_run_that_compares_fates(tmp_path):
     assert len(table.splitlines()) == 5 and "| `initial` |" in table
 
 
+def test_no_rule_on_updates_replaces_a_rule_on_statistics():
+    robust = {"defense": "nnm >> trimmed_mean"}
+    guarded = {"training.statistics": "(fate=recomputed, rule=trimmed_mean)"} | robust
+    clean = mean_of("statistics_lies_cnn", attack="none", **guarded)
+    for attack in ("statistics_lie", "statistics_lie(layers=last)", "statistics_lie(what=mean, factor=100)"):
+        assert mean_of("statistics_lies_cnn", attack=attack, **{"training.statistics": "weighted"}, **robust) < 0.12
+        assert mean_of("statistics_lies_cnn", attack=attack, **guarded) >= 0.95 * clean
+
+
 def test_a_table_of_lies_has_a_row_for_statistics_and_rule():
     cells = [
         {"training.statistics": fate, "attack": attack, "defense": rule, "final_accuracy": [0.5, 0.5]}

@@ -86,8 +86,12 @@ MAY_IMPORT = {
         "adapters", "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
-        "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "flower.inline",
-        "flower.deployment",
+        "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "bridges.flower.inline",
+        "bridges.flower.deployment",
+    },
+    "fedguard.bench.acceptance": {
+        "arguments", "errors", "kernels", "rng", "modules", "contracts", "aggregation", "registry", "config", "metrics.stats", "bench.records",
+        "bench.results", "bench.running", "bench.pages.escape",
     },
     "fedguard.bench.flags": {
         "errors", "retired", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
@@ -100,14 +104,19 @@ MAY_IMPORT = {
         "states", "guarded_statistics",
     },
     "fedguard.states": {"errors", "reading"},
-    "fedguard.flower": {
-        "arguments", "errors", "rng", "contracts", "secagg", "guard", "guarded_statistics", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
+    "fedguard.bridges": {
+        "errors", "rng", "contracts", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
     },
+    "fedguard.bridges.flower": {
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "guarded_statistics", "states", "registry", "bridges", "retired",
+    },
+    "fedguard.bridges.nvflare": {"errors", "rng", "contracts", "guard", "states", "bridges"},
+    "fedguard.flower": {"bridges.flower"},
     "fedguard.guarded_statistics": {"arguments", "errors", "rng", "contracts", "aggregation", "registry", "states"},
     "fedguard.guard": {
         "arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states", "guarded_statistics",
     },
-    "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
+    "fedguard.commands": {"arrays", "retired", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "retired", "api", "bench"},
     "fedguard.app": {"arguments", "errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},

@@ -11,10 +11,11 @@ from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import LocalPlan, Sight
+from fedguard.contracts import Exposure, LocalPlan, Sight
 from fedguard.errors import NotObservable, PreconditionError
 from fedguard.inference import inference_view
 from fedguard.registry import load_registry
+from fedguard.visibility import derive_exposure
 from tests.inference.scenes import digits, flat
 
 BASE = {
@@ -95,6 +96,15 @@ def test_the_weighted_mean_of_several_steps_is_near():
 def test_it_is_refused_where_the_server_sees_no_client_s_statistics(changes, why):
     reasons = " ".join(cell(**changes).verdict.reasons)
     assert why in reasons, reasons
+
+
+@pytest.mark.parametrize("mode", load_registry().names("masking"))
+def test_no_mode_of_masking_shows_a_client_s_statistics(mode):
+    """They travel inside the masks; without masks a server sees them."""
+    kind, server = load_registry().get("masking", mode), Exposure(Sight.EACH_UPDATE | Sight.MODEL, Sight.NOTHING)
+    shown = Sight.STATISTICS in derive_exposure(server, kind, statistics=True).server
+    assert shown == (not kind.masked) == (mode == "none")
+    assert Sight.STATISTICS not in derive_exposure(server, kind).server
 
 
 def test_it_is_refused_before_the_training_for_another_network():

@@ -203,7 +203,7 @@ def program(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(apps, "PROGRAM", "stand_in")
-    monkeypatch.setattr(apps, "without_flower", lambda: None)
+    monkeypatch.setattr(apps, "without_framework", lambda name: None)
 
     def says(*answers) -> None:
         lines = [json.dumps(one) for one in answers]

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from fedguard.flower.keeping import turn
+from fedguard.bridges.flower.keeping import turn
 from fedguard.secagg import keys
 from fedguard.secagg.checkpoint import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.codec import Phase, UnreadableMessage, read_header

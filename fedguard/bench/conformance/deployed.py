@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from fedguard.flower.deployment import FlowerDeployment
+    from fedguard.bridges.flower.deployment import FlowerDeployment
 
 #: What a run is asked, what it tells, and the model that it comes to: files of its own folder.
 JOB, TOLD, FOUND = "job.json", "told.json", "found.npy"
@@ -89,7 +89,7 @@ class DeploymentEngine:
 
     def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         try:
-            from fedguard.flower.deployment import FlowerDeployment
+            from fedguard.bridges.flower.deployment import FlowerDeployment
         except ImportError:
             raise MissingExtra("--engine deployment", "flwr", "flower") from None
         if self._on is not None:

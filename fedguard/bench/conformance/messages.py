@@ -42,7 +42,7 @@ class FlowerEngine:
 
     def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         try:
-            from fedguard.flower.inline import run_inline
+            from fedguard.bridges.flower.inline import run_inline
         except ImportError:
             raise MissingExtra("--engine flower", "flwr", "flower") from None
         canonical, found = [cell.canonical for cell in cells], list[TrainingOutcome]()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
@@ -24,16 +24,31 @@ from fedguard.config import PlannedCell
 from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS
 
-#: The program that runs them; it needs Flower.
-PROGRAM = "fedguard.flower.trial"
-#: Versions of Flower that it was tried with.
-SUPPORTED = (["1", "41"], ["1", "42"])
+#: The program that runs them; it needs the app's framework.
+PROGRAM = "fedguard.bridges.trial"
+
+
+class Framework(NamedTuple):
+    """What runs apps of a kind: its name, its package, the versions that were tried, and what installs it."""
+
+    name: str
+    package: str
+    versions: tuple[str, ...]
+    extra: str
+
+
+FRAMEWORKS = {
+    "flower": Framework("Flower", "flwr", ("1.41", "1.42"), "fedguard[flower]"),
+    "nvflare": Framework("NVFlare", "nvflare", ("2.9",), "fedguard[nvflare]"),
+}
+#: What decides whether an app can run at all.
+REHEARSED = ("framework", "app", "settings", "metric", "engine", "looks", "nodes", "malicious")
 #: What is said of a trial; where it came to nothing ``refused``, ``failed``, or ``mistake``: the app lacks something.
 Told = dict[str, Any]
 
 
 class Apps:
-    """The process that forks the trials of apps, started with the first trial; see `fedguard.flower.trial`."""
+    """The process that forks the trials of apps, started with the first trial; see `fedguard.bridges.trial`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,14 +61,14 @@ class Apps:
     def why_not(self, cell: PlannedCell) -> str | None:
         """Why an app cannot run on its engine, before it does; None if it seems to. Cells of an app and observer share it."""
         asked = {**_build_request(cell, 0), "rehearsal": True}
-        key = json.dumps([asked.get(name) for name in ("app", "settings", "metric", "engine", "looks")])
+        key = json.dumps([asked.get(name) for name in REHEARSED])
         if key not in self._why_not:
             told = self._query_process(asked)
             self._why_not[key] = None if told["status"] == "ok" else str(told["reason"])
         return self._why_not[key]
 
     def _query_process(self, asked: Mapping[str, Any]) -> Told:
-        if why := without_flower():
+        if why := without_framework(asked.get("framework", "flower")):
             return {"status": "mistake", "reason": why, "log": ""}
         if self._process is None:
             self._process = _start_process()
@@ -78,19 +93,17 @@ class Apps:
             self._process = None
 
 
-def without_flower() -> str | None:
-    """Why no app can run here: Flower is missing or has another version; None if apps can run."""
+def without_framework(name: str) -> str | None:
+    """Why no app of a framework can run here: it is missing or has another version; None if apps can run."""
+    asked = FRAMEWORKS[name]
     try:
-        found = version("flwr")
+        found = version(asked.package)
     except PackageNotFoundError:
         found = None
-    if found is not None and found.split(".")[:2] in SUPPORTED:
+    if found is not None and ".".join(found.split(".")[:2]) in asked.versions:
         return None
-    expected, got = (
-        " or ".join(".".join(one) for one in SUPPORTED),
-        "it is not installed" if found is None else f"got {found}",
-    )
-    return f"app: expected Flower {expected}; {got}. pip install 'fedguard[flower]'"
+    got = "it is not installed" if found is None else f"got {found}"
+    return f"app: expected {asked.name} {' or '.join(asked.versions)}; {got}. pip install '{asked.extra}'"
 
 
 def _start_process() -> subprocess.Popen[bytes]:
@@ -107,7 +120,7 @@ def _build_request(cell: PlannedCell, seed: int, folder: Path | None = None) -> 
     app = cell.config.app
     assert app is not None
     return {
-        "app": app.folder,
+        "app": app.path,
         "settings": app.set,
         "attack": str(cell.attack) if cell.attack else None,
         "defense": None if cell.own else str(cell.pipeline),
@@ -119,12 +132,13 @@ def _build_request(cell: PlannedCell, seed: int, folder: Path | None = None) -> 
         "metric": app.metric,
         "knowledge": [name for name in cell.config.threat.knowledge if name != "defense" or not cell.own],
         "engine": app.engine,
+        **({} if app.framework == "flower" else {"framework": app.framework, "malicious": app.malicious}),
         **({} if cell.inference is None else {"looks": _looks(cell, seed, folder)}),
     }
 
 
 def _looks(cell: PlannedCell, seed: int, folder: Path | None) -> dict[str, Any]:
-    """Who infers, as `fedguard.flower.seen.AppObserver` has it."""
+    """Who infers, as `fedguard.bridges.seen.AppObserver` has it."""
     app = cell.config.app
     assert app is not None and app.training is not None
     return {
@@ -233,7 +247,8 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "attack_notes": {},
         "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]}
         | _list_lost_nodes(found)
-        | ({"misfit": found["misfit"]} if found.get("misfit") is not None else {}),
+        | ({"misfit": found["misfit"]} if found.get("misfit") is not None else {})
+        | found.get("app", {}),
         "chance": None,
         "minority": [],
         "secure_aggregation": None,

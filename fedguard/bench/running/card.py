@@ -33,7 +33,7 @@ def _root_data(cell: PlannedCell) -> dict[str, int] | None:
 def threat_in_words(cell: PlannedCell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None and cell.config.app is not None:
-        who = f"{cell.malicious} of {cell.clients.total} nodes of the Flower app {cell.config.app.name} collude"
+        who = f"{cell.malicious} of {cell.clients.total} {cell.config.app.nodes_in_words} collude"
         return f"{who}; together they see {cell.threat.grants.words()}." if cell.adversary else "Nobody is malicious."
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
@@ -174,7 +174,10 @@ CARD: dict[str, Row] = {
     "partition": either(lambda cell: str(cell.partition), "the app's"),
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
     "subset": same(lambda cell: cell.config.task.subset.model_dump(exclude_none=True) or ABSENT),
-    "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
+    "architecture": Row(
+        lambda cell, secret: str(cell.architecture) if cell.architecture.in_time else ABSENT,
+        lambda cell, secret: cell.config.app.framework if cell.config.app else ABSENT,
+    ),
     "algorithm": either(lambda cell: cell.algorithm.name, "the app's"),
     "secure_aggregation": same(lambda cell: cell.masking.name),
     "protocol": Row(protocol_card, lambda cell, secret: None),

@@ -84,7 +84,7 @@ def execute(
     ):
         truth(chosen, name)
     for how in {procedure(cell): None for cell in plan.cells}:
-        how.require(cluster=engine is not None)
+        how.require([cell for cell in plan.cells if procedure(cell) is how], cluster=engine is not None)
     if not secret_noise and not fresh and uses_secret_noise(folder):
         secret_noise = True
         listener.note("This run was begun with secret noise, and goes on so; --fresh begins it anew.")

@@ -36,6 +36,11 @@ def snapshot_plugin_state(cell: PlannedCell) -> State:
     for name in names:  # one that were imported in the middle of the trial could not be compared
         with contextlib.suppress(*FAILURES):
             load_module(name, cell.known.folder)
+    return snapshot_modules(names)
+
+
+def snapshot_modules(names: Set[str]) -> State:
+    """Digests by ``module:name`` of all values in these top-level modules, if there are any, and in those beside them."""
     found: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name.partition(".")[0] in names or (names and beside(name))):

@@ -14,8 +14,8 @@ from flwr.superlink.cli import flwr_serverapp
 from flwr.supernode.cli import flwr_clientapp
 
 for name in (
-    *("torch", "sklearn.datasets", "fedguard.config", "fedguard.registry", "fedguard.flower.sides"),
-    *("fedguard.flower.secagg", "fedguard.secagg.simulation", "fedguard.bench.conformance.deployed"),
+    *("torch", "sklearn.datasets", "fedguard.config", "fedguard.registry", "fedguard.bridges.flower.sides"),
+    *("fedguard.bridges.flower.secagg", "fedguard.secagg.simulation", "fedguard.bench.conformance.deployed"),
 ):
     importlib.import_module(name)
 

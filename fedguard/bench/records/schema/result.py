@@ -162,11 +162,26 @@ class AppRecord(TypedDict):
         lost: nodes that stopped answering, if any did.
         misfit: largest relative distance of a node's update from the step that ``app.training`` describes, if an attack on
             privacy watched nodes that take one step.
+        framework, version: of an NVFlare job: ``nvflare``, and its version.
+        job: SHA-256 of all files of the job.
+        controller: the class of its server that trains, which FedGuard's subclass ran for.
+        place: where attack and rule acted.
+        params_type: ``FULL`` if sites send models, ``DIFF`` if they send differences.
+        weights: by what the job's own aggregation weights, as its sites claim.
+        sites: their names; other fields name a site by its number in this list, from 0.
     """
 
     metric: str
     measured_by: str
     malicious: list[Count]
+    framework: NotRequired[str]
+    version: NotRequired[str]
+    job: NotRequired[str]
+    controller: NotRequired[str]
+    place: NotRequired[str]
+    params_type: NotRequired[str]
+    weights: NotRequired[str]
+    sites: NotRequired[list[str]]
     lost: NotRequired[list[LostNode]]
     misfit: NotRequired[Number]
 

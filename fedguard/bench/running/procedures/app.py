@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedguard.bench.records.store import RunFolder, write_atomically
-from fedguard.bench.running.apps import run_app, without_flower
+from fedguard.bench.running.apps import run_app, without_framework
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.trial import Progress
 from fedguard.bench.running.workbench import Workbench
@@ -20,13 +20,14 @@ class AppProcedure(Procedure):
 
     here = False
 
-    def require(self, *, cluster: bool) -> None:
+    def require(self, cells: Collection[PlannedCell], *, cluster: bool) -> None:
         if cluster:
             raise ConfigError(
                 "app: an app runs on the machine on which the command is started. Leave out --engine ray."
             )
-        if why := without_flower():
-            raise ConfigError(why)
+        for name in dict.fromkeys(cell.config.app.framework for cell in cells if cell.config.app):
+            if why := without_framework(name):
+                raise ConfigError(why)
 
     def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         return bench.apps.why_not(cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class ComposedProcedure(Procedure):
 
     here = True
 
-    def require(self, *, cluster: bool) -> None:
+    def require(self, cells: Collection[PlannedCell], *, cluster: bool) -> None:
         """Nothing beside FedGuard."""
 
     def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from fedguard.bench.records.record import build_record
@@ -28,8 +28,8 @@ class Procedure(ABC):
     here: ClassVar[bool]
 
     @abstractmethod
-    def require(self, *, cluster: bool) -> None:
-        """Raise ConfigError if a requirement of all trials is missing, on this machine or on a cluster."""
+    def require(self, cells: Collection[PlannedCell], *, cluster: bool) -> None:
+        """Raise ConfigError if a requirement of trials of these cells is missing, on this machine or on a cluster."""
 
     @abstractmethod
     def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:

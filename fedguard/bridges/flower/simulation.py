@@ -10,10 +10,11 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedguard.bridges.flower.app import FlowerApp, ImportedClientApp
+from fedguard.bridges.flower.node import SeededClientApp
+from fedguard.bridges.flower.serving import serve_app
+from fedguard.bridges.jobs import TrialRequest
 from fedguard.errors import ConfigError
-from fedguard.flower.app import ImportedClientApp
-from fedguard.flower.node import SeededClientApp
-from fedguard.flower.serving import TrialRequest, serve_app
 
 
 def require_ray() -> None:
@@ -32,7 +33,7 @@ def run_simulated(asked: TrialRequest) -> dict[str, Any]:
     require_ray()
     from flwr.simulation import run_simulation
 
-    read, told = asked.read, list[dict[str, Any]]()
+    read, told = FlowerApp.read(asked.app, asked.settings), list[dict[str, Any]]()
     failed: list[Exception] = []
     app = ServerApp()
 

@@ -1,6 +1,6 @@
-"""Trials of an app, each in a process of its own, with JSON lines as input and output. `python -m fedguard.flower.trial`
+"""Trials of an app, each in a process of its own, with JSON lines as input and output. `python -m fedguard.bridges.trial`
 
-    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.serving.TrialRequest`
+    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.bridges.jobs.TrialRequest`
     out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" if something is
          wrong with the app or the request, "failed" if the app raised
 
@@ -10,6 +10,8 @@ one. It leads a group of processes, and all of them end at once when its input c
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import resource
@@ -19,47 +21,50 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 
 from fedguard.bench.running.environment import peak_memory
+from fedguard.bridges.jobs import ReadApp, TrialRequest
+from fedguard.bridges.observer import evaluate_inference
+from fedguard.bridges.seen import TrainingObservations
 from fedguard.errors import FedGuardError, NotAllowed
-from fedguard.flower.deployment import require_deployable, run_deployed
-from fedguard.flower.inline import run_inline
-from fedguard.flower.observer import check, evaluate_inference
-from fedguard.flower.seen import TrainingObservations
-from fedguard.flower.serving import TrialRequest, serve_app
-from fedguard.flower.simulation import require_ray, run_simulated
 
 #: Characters of a trial's output that are returned, from its end.
 LONGEST = 20_000
 
 
-def rehearse(asked: TrialRequest) -> None:
-    """Check that an app can be imported, and that its engine is installed.
+class AppBridge(Protocol):
+    """What a framework's module ``running`` has: `fedguard.bridges.flower.running`, `fedguard.bridges.nvflare.running`.
 
-    Raises:
-        ConfigError: the app cannot be imported, or the engine is not installed.
+    Attributes:
+        ENGINES: where a trial may run.
     """
-    read = asked.read
-    read.load()
-    if asked.observer is not None:
-        check(asked.observer, read, asked.nodes, asked.seed)
-    if asked.engine == "deployment":
-        require_deployable(asked.read)
-    if asked.engine == "simulation":
-        require_ray()
+
+    ENGINES: Mapping[str, Callable[[TrialRequest], dict[str, Any]]]
+
+    def read(self, asked: TrialRequest) -> ReadApp:
+        """The app with its run's configuration."""
+
+    def rehearse(self, asked: TrialRequest) -> None:
+        """Raise a `FedGuardError` if an app cannot be loaded, or its engine is not installed."""
+
+
+def load_bridge(name: str) -> AppBridge:
+    """The bridge to the framework of that name, imported when it is first asked for."""
+    return cast(AppBridge, importlib.import_module(f"fedguard.bridges.{name}.running"))
 
 
 def run_trial(asked: TrialRequest) -> dict[str, Any]:
-    """Run an app once, on the requested engine, and return the metrics of its model; see `fedguard.flower.serving.serve_app`.
+    """Run an app once, on the requested engine, and return the metrics of its model.
 
     Returns:
-        the result of `serve_app`, with seconds, cpu_seconds (of this process and those it started) and memory.
+        what the engine returns (such as `fedguard.bridges.flower.serving.serve_app`), with seconds, cpu_seconds (of this
+        process and those it started) and memory.
 
     Raises:
         ConfigError: there is no such app, it measures no suitable metric, or the engine is not installed.
@@ -74,19 +79,17 @@ def run_trial(asked: TrialRequest) -> dict[str, Any]:
 
 def _run(asked: TrialRequest) -> dict[str, Any]:
     """Run the app, then the observer's attack, which runs in this process after the training."""
-    observer = asked.observer
+    observer, whose = asked.observer, load_bridge(asked.framework)
     if observer is None:
-        return ENGINES[asked.engine](asked)
-    with tempfile.TemporaryDirectory(prefix="fedguard-flower-") as folder:
+        return whose.ENGINES[asked.engine](asked)
+    with tempfile.TemporaryDirectory(prefix="fedguard-seen-") as folder:
         kept = Path(folder) / "seen.npz"
-        told = ENGINES[asked.engine](replace(asked, kept=str(kept)))
+        told = whose.ENGINES[asked.engine](replace(asked, kept=str(kept)))
         if told["raised"]:
             return told
         try:
-            return {
-                **told,
-                **evaluate_inference(observer, asked.read, asked.nodes, asked.seed, TrainingObservations.load(kept)),
-            }
+            seen = TrainingObservations.load(kept)
+            return {**told, **evaluate_inference(observer, whose.read(asked), asked.nodes, asked.seed, seen)}
         except FedGuardError:
             raise
         except Exception as error:  # whatever an attack raises on what it was given
@@ -94,32 +97,13 @@ def _run(asked: TrialRequest) -> dict[str, Any]:
             raise FedGuardError(f"{observer.attack} raised: {type(error).__name__}: {error}") from error
 
 
-def _inline(asked: TrialRequest) -> dict[str, Any]:
-    read, told = asked.read, list[dict[str, Any]]()
-    grid = run_inline(
-        lambda grid, context: told.append(serve_app(asked, read, grid, context, grid.partitions)),
-        read.client_app(),
-        nodes=asked.nodes,
-        config=read.config,
-        seed=asked.seed,
-    )
-    return {**told[0], "raised": grid.raised}
-
-
-#: Where a trial may run.
-ENGINES: dict[str, Callable[[TrialRequest], dict[str, Any]]] = {
-    "inline": _inline,
-    "simulation": run_simulated,
-    "deployment": run_deployed,
-}
-
-
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request, including all failures."""
     rehearsal = asked.pop("rehearsal", False)
     try:
         if rehearsal:
-            rehearse(TrialRequest(**asked))
+            request = TrialRequest(**asked)
+            load_bridge(request.framework).rehearse(request)
             return {"status": "ok", "found": None}
         found = run_trial(TrialRequest(**asked))
     except NotAllowed as error:
@@ -141,7 +125,10 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     while line := sys.stdin.buffer.raw.readline():  # type: ignore[union-attr]  # unbuffered, for select
-        out.write(json.dumps(_apart(json.loads(line))) + "\n")
+        asked = json.loads(line)
+        with contextlib.suppress(ImportError):  # loaded once, before the copy; in the copy what fails is told
+            load_bridge(asked.get("framework", "flower"))
+        out.write(json.dumps(_apart(asked)) + "\n")
     os.killpg(0, signal.SIGKILL)
 
 

@@ -19,6 +19,8 @@ from fedguard.bench.records import pictures
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
+from fedguard.bridges.jobs import ReadApp
+from fedguard.bridges.seen import AppObserver, TrainingObservations
 from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
@@ -33,8 +35,6 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, PreconditionError
-from fedguard.flower.app import FlowerApp
-from fedguard.flower.seen import AppObserver, TrainingObservations
 from fedguard.metrics.reconstruction import Range
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
@@ -42,7 +42,7 @@ from fedguard.states import Layout
 from fedguard.tasks.classification import Classification, fitting
 
 
-def check(observer: AppObserver, read: FlowerApp, nodes: int, seed: int) -> None:
+def check(observer: AppObserver, read: ReadApp, nodes: int, seed: int) -> None:
     """Check before anything runs that model, data and attack fit together.
 
     Raises:
@@ -55,7 +55,7 @@ def check(observer: AppObserver, read: FlowerApp, nodes: int, seed: int) -> None
 
 
 def evaluate_inference(
-    observer: AppObserver, read: FlowerApp, nodes: int, seed: int, seen: TrainingObservations
+    observer: AppObserver, read: ReadApp, nodes: int, seed: int, seen: TrainingObservations
 ) -> dict[str, Any]:
     """Run the attack on the observations, and compare its result with the truth.
 
@@ -97,7 +97,7 @@ def misfit(task: Classification, plan: LocalPlan, watched: Sequence[RoundObserva
 
 
 def _curious(
-    observer: AppObserver, read: FlowerApp, seed: int, task: Classification, took_part: Sequence[tuple[int, ...]]
+    observer: AppObserver, read: ReadApp, seed: int, task: Classification, took_part: Sequence[tuple[int, ...]]
 ) -> PrivacyAdversary:
     cell = _cell(observer, read, len(task.parts), len(took_part))
     usual = round(sum(map(len, took_part)) / len(took_part))
@@ -105,7 +105,7 @@ def _curious(
     return PrivacyAdversary(cell, set_up(cell, seed, task).with_parts(clients=there), task)
 
 
-def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> PlannedCell:
+def _cell(observer: AppObserver, read: ReadApp, nodes: int, rounds: int) -> PlannedCell:
     """The app as a cell of FedGuard, without its data and model."""
     training = {
         key: numbers(value, read, f"app.training.{key}")
@@ -118,7 +118,7 @@ def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> Pl
     )
 
 
-def _task(observer: AppObserver, read: FlowerApp, nodes: int) -> AppClassification:
+def _task(observer: AppObserver, read: ReadApp, nodes: int) -> AppClassification:
     model = AppModel(target=UserFunction(observer.training["model"], read.folder))
     dealt = [of_node(UserFunction(observer.training["data"], read.folder), number, nodes) for number in range(nodes)]
     parts, others = tuple(own for own, _ in dealt), _join_examples([rest for _, rest in dealt])
@@ -210,7 +210,7 @@ class ObservedParticipation(Participation):
         return self.chosen[round - 1]
 
 
-def numbers(value: Any, read: FlowerApp, key: str) -> Any:
+def numbers(value: Any, read: ReadApp, key: str) -> Any:
     """A setting of an app's training: the value itself, or, for a string, the app's run configuration under that key.
 
     Raises:

@@ -10,9 +10,9 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedguard.bridges.flower.app import FlowerApp, ImportedClientApp
+from fedguard.bridges.flower.node import SeededClientApp
 from fedguard.errors import FedGuardError, NotAllowed
-from fedguard.flower.app import FlowerApp, ImportedClientApp
-from fedguard.flower.node import SeededClientApp
 
 #: Files of a deployment's own folder: the request, and the answer.
 ASKED, TOLD = "asked.json", "told.json"
@@ -25,7 +25,8 @@ def server_side(folder: Path, home: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         # Here, since a SuperNode imports this module too, once for each message, and needs none of it
-        from fedguard.flower.serving import TrialRequest, serve_app
+        from fedguard.bridges.flower.serving import serve_app
+        from fedguard.bridges.jobs import TrialRequest
 
         told = json.loads((home / ASKED).read_text())
         asked, read = TrialRequest(**told["asked"]), FlowerApp(folder, **told["parts"])

@@ -9,15 +9,14 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
+from fedguard.bridges.flower.grid import GuardedGrid
+from fedguard.bridges.flower.node import OURS, WHO
+from fedguard.bridges.flower.records import arrays_of, is_masked
+from fedguard.bridges.jobs import Curve
+from fedguard.bridges.seen import TrainingObservations
 from fedguard.errors import ConfigError, NotAllowed
-from fedguard.flower.grid import GuardedGrid
-from fedguard.flower.node import OURS, WHO
-from fedguard.flower.records import arrays_of, is_masked
-from fedguard.flower.seen import TrainingObservations
 from fedguard.states import Layout
 
-#: Evaluations by round: the round, and its metrics.
-Curve = list[tuple[int, dict[str, float]]]
 #: Flower's error codes for a missing answer: message, reply or node are unavailable.
 GONE = (3, 4, 5)
 #: Seconds for which a strategy may wait for nodes after some are lost: in an app under check no node returns.

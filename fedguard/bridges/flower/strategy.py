@@ -15,9 +15,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
 from flwr.supercore import log
 
+from fedguard.bridges.flower.records import arrays_of, layout_of, samples_of, start_of, with_arrays
 from fedguard.contracts.claims import counts
 from fedguard.errors import InputError, NotAllowed, PreconditionError, brief
-from fedguard.flower.records import arrays_of, layout_of, samples_of, start_of, with_arrays
 from fedguard.guard import Guard
 from fedguard.guarded_statistics import JOINED, drop_with_statistics
 from fedguard.states import Layout

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedguard.flower.node import SeededClientApp, drawing
+from fedguard.bridges.flower.node import SeededClientApp, drawing
 from fedguard.rng import Rng
 
 #: Flower's node id of the server, and its error code for a client app that raised.

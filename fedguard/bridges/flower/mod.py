@@ -6,9 +6,17 @@ import torch
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from fedguard.bridges.flower.records import (
+    SAMPLES,
+    arrays_of,
+    decode_update,
+    is_training,
+    samples_of,
+    start_of,
+    with_arrays,
+)
 from fedguard.contracts import PoisonView, Sight, channels
 from fedguard.errors import InputError
-from fedguard.flower.records import SAMPLES, arrays_of, decode_update, is_training, samples_of, start_of, with_arrays
 from fedguard.guard import attack_at, falsify_claim
 from fedguard.rng import Rng
 from fedguard.states import Layout

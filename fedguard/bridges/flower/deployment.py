@@ -20,17 +20,17 @@ from typing import Any
 import tomli_w
 from flwr.cli.build import build_fab_from_disk
 
+from fedguard.bridges.flower.app import FlowerApp
+from fedguard.bridges.flower.processes import Processes
+from fedguard.bridges.flower.sides import ASKED, TOLD
+from fedguard.bridges.jobs import TrialRequest
 from fedguard.errors import ConfigError, NotAllowed
-from fedguard.flower.app import FlowerApp
-from fedguard.flower.processes import Processes
-from fedguard.flower.serving import TrialRequest
-from fedguard.flower.sides import ASKED, TOLD
 
 #: The module that is added to the app's own, and its content.
 MODULE = "fedguard_check"
 _WRAPPED = """from pathlib import Path
 
-from fedguard.flower.sides import client_side, server_side
+from fedguard.bridges.flower.sides import client_side, server_side
 
 server = server_side(Path(__file__).parent, Path({home!r}))
 client = client_side(Path(__file__).parent, Path({home!r}))
@@ -128,7 +128,7 @@ def run_deployed(asked: TrialRequest, on: FlowerDeployment | None = None) -> dic
     if on is None:
         with FlowerDeployment(asked.nodes) as federation:
             return run_deployed(asked, federation)
-    read, home = asked.read, on.place()
+    read, home = FlowerApp.read(asked.app, asked.settings), on.place()
     _bundle(read, home)
     parts = {"server": read.server, "client": read.client, "config": read.config}
     # Pairs, since keys of a JSON object would turn node ids into strings

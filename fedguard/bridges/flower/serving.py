@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +12,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.result import Result
 
+from fedguard.bridges.flower.app import FlowerApp, configure_context
+from fedguard.bridges.flower.grid import GuardedGrid, under_attack
+from fedguard.bridges.flower.node import drawing
+from fedguard.bridges.flower.records import SAMPLES
+from fedguard.bridges.flower.witness import EvaluationGrid
+from fedguard.bridges.jobs import Curve, TrialRequest, read_curve
+from fedguard.bridges.seen import TrainingObservations
 from fedguard.errors import ConfigError
-from fedguard.flower.app import FlowerApp, configure_context
-from fedguard.flower.grid import GuardedGrid, under_attack
-from fedguard.flower.node import drawing
-from fedguard.flower.records import SAMPLES
-from fedguard.flower.seen import AppObserver, TrainingObservations
-from fedguard.flower.witness import Curve, EvaluationGrid
 from fedguard.rng import Rng
-
-
-@dataclass(frozen=True)
-class TrialRequest:
-    """A trial of an app, in a form that JSON can hold.
-
-    Attributes:
-        app: the app's folder.
-        settings: override its run configuration.
-        attack, defense: specs; None for no attack, and for the app's own strategy alone.
-        f, nodes: number of malicious nodes, and of all.
-        metric: the app's name for its accuracy; None to find it.
-        knowledge: what malicious nodes see.
-        assumed_f: number of malicious nodes that the rule assumes; the true f by default.
-        engine: ``inline``, ``simulation`` or ``deployment``.
-        looks: fields of the observer of the messages, a `fedguard.flower.seen.AppObserver`; None for no observer.
-        kept: the file for its observations.
-    """
-
-    app: str
-    settings: Mapping[str, Any]
-    attack: str | None
-    defense: str | None
-    f: int
-    nodes: int
-    seed: int
-    metric: str | None = None
-    knowledge: Sequence[str] | None = None
-    assumed_f: int | None = None
-    engine: str = "inline"
-    looks: Mapping[str, Any] | None = None
-    kept: str | None = None
-
-    @property
-    def observer(self) -> AppObserver | None:
-        """The observer of the messages."""
-        return None if self.looks is None else AppObserver(**self.looks)
-
-    @property
-    def read(self) -> FlowerApp:
-        """The app with its run's configuration."""
-        return FlowerApp.read(self.app, self.settings)
 
 
 def serve_app(
@@ -130,13 +88,10 @@ def serve_app(
     curve, where = (central, "the app's server") if central else (seen.curve, "the honest nodes")
     if not curve and seen.raised:
         return {"raised": seen.raised}
-    name, loss = _metric(curve, asked.metric, read.folder)
+    advice = "Give its client app an evaluate function, or its strategy an evaluate_fn."
     return {
-        "metric": name,
+        **read_curve(curve, asked.metric, read.folder, advice),
         "where": where,
-        "round": [number for number, _ in curve],
-        "accuracy": [_share(found[name], name, read.folder) for _, found in curve],
-        "loss": [found.get(loss) if loss else None for _, found in curve],
         "malicious": sorted(seen.rank(node) for node in seen.malicious),
         "rounds": seen.rounds,
         "updates": seen.updates,
@@ -169,31 +124,3 @@ def _results(started_with: Callable[[Strategy], None] = lambda _: None) -> Itera
         yield found
     finally:
         Strategy.start = start  # type: ignore[method-assign]
-
-
-def _metric(curve: Curve, wanted: str | None, folder: Path) -> tuple[str, str | None]:
-    """The names of the accuracy and of the loss.
-
-    Raises:
-        ConfigError: none, or several, that might be meant.
-    """
-    names = sorted({name for _, found in curve for name in found})
-    if not names:
-        raise ConfigError(
-            f"{folder}: expected an app that evaluates; neither its nodes nor its server measured anything. Give its client "
-            "app an evaluate function, or its strategy an evaluate_fn."
-        )
-    fitting = (
-        [name for name in names if name == wanted] if wanted else [name for name in names if "acc" in name.lower()]
-    )
-    if len(fitting) != 1:
-        got = wanted or " and ".join(fitting) or "none"
-        raise ConfigError(f"{folder}: metric: expected one of {', '.join(names)}; got {got}.")
-    losses = [name for name in names if "loss" in name.lower()]
-    return fitting[0], losses[0] if len(losses) == 1 else None
-
-
-def _share(value: float, name: str, folder: Path) -> float:
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{folder}: {name}: expected an accuracy in [0, 1]; got {value:.4g}.")
-    return value

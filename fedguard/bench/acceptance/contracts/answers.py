@@ -1,0 +1,64 @@
+"""It answers every round that it accepts, with finite numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.acceptance.case import ContractCase
+from fedguard.bench.acceptance.findings import AcceptanceFinding
+from fedguard.bench.acceptance.rounds import ToyRound, explain_error, least_rows, run_round
+from fedguard.errors import ContractError, PreconditionError
+from fedguard.kernels import LARGEST
+
+
+def check_answers(case: ContractCase) -> Iterator[AcceptanceFinding]:
+    """On few and many updates, equal ones, one that is zero, tiny and very large ones, in one dimension and in many."""
+    if least_rows(case.pipeline, 0) is None:
+        yield AcceptanceFinding(
+            "never_runs", "failed", "It accepts no round of up to 200 updates, even without malicious ones.",
+            remedy="Lower min_rows.",
+        )  # fmt: skip
+        return
+    seen = set[str]()
+    for one in case.rounds():
+        for kind, rows in _variants(one.rows):
+            tried = ToyRound(rows, one.f)
+            finding = _try_round(case, tried, f"{tried.describe()}, {kind}")
+            if finding is not None and finding.code not in seen:
+                seen.add(finding.code)
+                yield finding
+
+
+def _variants(rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+    zero = rows.clone()
+    zero[0] = 0
+    yield "updates in general position", rows
+    yield "equal updates", rows[:1].expand(len(rows), -1).clone()
+    yield "updates that are all zero", torch.zeros_like(rows)
+    yield "one update that is zero", zero
+    yield "tiny updates", rows * 1e-30
+    huge = rows.clone()
+    huge[-1] *= LARGEST / rows[-1].abs().max()
+    yield "one update as large as the server lets through", huge
+
+
+def _try_round(case: ContractCase, one: ToyRound, where: str) -> AcceptanceFinding | None:
+    try:
+        first = run_round(case.pipeline, one)
+        run_round(case.pipeline, ToyRound(one.rows, one.f, states=first.states, facts={"round": 2}))
+    except PreconditionError as error:
+        return AcceptanceFinding(
+            "refuses_late", "failed", f"It accepts a round in check() and refuses it later: {explain_error(error)}", where,
+            "Let min_rows or check() say which rounds it cannot run on.",
+        )  # fmt: skip
+    except ContractError as error:
+        text = explain_error(error)
+        changed = "it changed the updates" in text
+        code = "changes_input" if changed else "not_finite" if "NaN" in text else "wrong_return"
+        return AcceptanceFinding(code, "failed", text, where, "Work on a copy." if changed else "Handle this input.")
+    except Exception as error:
+        return AcceptanceFinding("crashes", "failed", f"It raises {explain_error(error)}", where, "Handle this input.")
+    return None

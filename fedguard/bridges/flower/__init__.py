@@ -1,0 +1,1 @@
+"""Flower: attack and rule act at the Grid. What an app imports is in `fedguard.flower`."""
