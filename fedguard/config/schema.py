@@ -247,8 +247,8 @@ class CellConfig(Section):
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
         if sites_named(self.clients.malicious):
             raise ValueError(
-                "clients.malicious: the nodes of an app have no fixed order; expected a number of them, or the names of an NVFlare "
-                "job's sites in app.malicious"
+                "clients.malicious: the nodes of an app have no fixed order; expected a number of them, or for an NVFlare job "
+                "app.malicious"
             )
         if app.sites not in (None, self.clients.total):
             raise ValueError(f"app.sites: expected clients.total = {self.clients.total}; got {app.sites}")
