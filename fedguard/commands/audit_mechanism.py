@@ -119,10 +119,13 @@ def _print_audit(found: MechanismAudit) -> None:
         console.print(escape(line), highlight=False, soft_wrap=True)
     if found.bounds:
         console.print(_table_of_bounds(found))
-        for one in found.bounds:
+        for one in found.bounds if any(one.pairs for one in found.bounds) else ():
             pairs = "; ".join(one.pairs)
-            line = f"  {one.relation}: {one.calls} calls with each input of: {pairs}. At most epsilon = "
-            line += f"{one.most_provable:.2g} can be proven with them for one release."
+            how = f"{one.calls} calls with each input of" if one.calls > 1 else "one run"
+            line = (
+                f"  {one.relation}: {how}: {pairs}. At most epsilon = {one.most_provable:.2g} can be proven with them"
+            )
+            line += " for one release." if one.calls > 1 else "."
             console.print(escape(line), highlight=False, soft_wrap=True)
     for unpaid in found.unpaid:
         least = "" if unpaid.epsilon is None else f" (epsilon >= {unpaid.epsilon:.3g})"
@@ -147,10 +150,20 @@ def _table_of_bounds(found: MechanismAudit) -> Table:
                 one.exact_rounds,
             ),
         )
-        for when, rounds, proven, shown, exact in rows:
+        for when, rounds, proven, shown, exact in rows[: 1 if found.rounds == 1 else 2]:
             claimed = found.claim.over(rounds)[0] if found.claim and one is found.bounds[0] else None
             shown_text = _number(shown) + (law if shown is not None else "")
             table.add_row(f"  {one.relation}, {when}", _number(claimed), _number(proven), shown_text, _number(exact))
+        if one.lives is not None:
+            claimed, life = found.claim.over(found.rounds)[0] if found.claim else None, one.lives.shown
+            shown_text = "-" if life is None else f"{_number(life.epsilon)} ({life.law})"
+            table.add_row(
+                f"  {one.relation}, {found.rounds} calls of one instance", _number(claimed), "-", shown_text, "-"
+            )
+            many = one.lives.proven
+            claimed = found.claim.over(many.rounds)[0] if found.claim else None
+            row = f"  {one.relation}, {many.rounds // found.rounds} such instances"
+            table.add_row(row, _number(claimed), _number(many.epsilon), "-", "-")
     return table
 
 

@@ -136,13 +136,13 @@ def test_a_suite_its_record_and_the_next_run(tmp_path):
     assert told["framework"] == "nvflare" and told["version"].startswith("2.9") and told["malicious"] == [0]
     assert told["job"] == NVFlareJob.read(JOB).digest() and told["controller"].endswith("fedavg.FedAvg")
     assert told["params_type"] == "FULL" and told["weights"] == "NUM_STEPS_CURRENT_ROUND"
-    assert record["cell"]["task"]["data"] == {"name": "nvflare"} and record["cell"]["architecture"] == "nvflare"
+    assert record["config"]["task"]["data"] == {"name": "nvflare"} and record["config"]["architecture"] == "nvflare"
     assert record["result"]["final_accuracy"] == pytest.approx(
         CLIENT.accuracy(own("ipm(tau=5)", "median", ["site-1"], rounds=1)[-1], *TEST), abs=2e-3
     )
     began = time.monotonic()
     assert fg.run(suite, store=tmp_path, jobs=1).rows() == found.rows()
-    assert time.monotonic() - began < 30  # all is stored
+    assert time.monotonic() - began < 60  # all is stored: two trials take longer
 
 
 def test_a_cyclic_job_is_refused_before_it_starts(tmp_path):

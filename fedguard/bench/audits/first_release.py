@@ -18,11 +18,12 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the mechanism prints must not get into the answer
     from fedguard.bench.audits.mechanisms import as_mechanism, find_mechanism
-    from fedguard.privacy.blackbox.mechanism import call
+    from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism, call
 
     asked = json.load(sys.stdin)
     arrays = tuple(np.asarray(one, np.float32) for one in asked["arrays"])
     mechanism = as_mechanism(find_mechanism(asked["address"]), shapes=[array.shape for array in arrays])
+    assert isinstance(mechanism, BlackBoxMechanism)  # a training has no release to repeat
     outcome = call(mechanism.fresh(), arrays)
     json.dump([] if outcome.vector is None else outcome.vector.tolist(), out)
     out.flush()

@@ -1,22 +1,24 @@
 """Mechanisms of the user's own: what an address names or Python gives becomes a `BlackBoxMechanism`.
 
+known by its type    what an adapter knows, see `fedguard.privacy.blackbox.adapters`
 function             called with a list of arrays, returns a list of arrays, or (arrays, what leaves beside them)
 class or factory     without arguments: a new instance for each call
-object               copied for each call, so that its state is the one in which it was given
+object               copied for each call, so that its state is the one in which it was given, generators aside
 """
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 import json
+import logging
 import math
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,9 +29,13 @@ from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.contracts.audit import Reals
 from fedguard.errors import ConfigError, InputError, brief, oneline, require
 from fedguard.modules import load_module
+from fedguard.privacy.blackbox.adapters.contract import AccountedEvent, CanaryTraining, ForeignRelease, copy_fresh
+from fedguard.privacy.blackbox.adapters.recognize import adapt
 from fedguard.privacy.blackbox.audit import audit_mechanism
 from fedguard.privacy.blackbox.claim import EpsilonClaim
+from fedguard.privacy.blackbox.lives import changes_with_calls
 from fedguard.privacy.blackbox.mechanism import Arrays, BlackBoxMechanism, Release, Released, Shape
+from fedguard.privacy.blackbox.one_run import audit_event, audit_training
 from fedguard.privacy.blackbox.verdict import MechanismAudit
 
 #: Shapes of an update if none are given: a small network of four layers.
@@ -48,6 +54,7 @@ class OwnMechanism(BlackBoxMechanism):
         make: makes a new instance, a callable that takes a list of arrays.
         address: where a new process finds it; None if it cannot.
         limit: seconds for one call.
+        foreign: what an adapter read from it.
     """
 
     def __init__(
@@ -59,14 +66,31 @@ class OwnMechanism(BlackBoxMechanism):
         address: str | None = None,
         defined_in: tuple[str, int] | None = None,
         limit: float = 120.0,
+        foreign: ForeignRelease | None = None,
     ) -> None:
         self.name, self.shapes, self.defined_in = name, tuple(shapes), defined_in
         self._make, self._address, self._limit = make, address, limit
+        self._stateful: bool | None = None
+        if foreign is not None:
+            self.claim, self.facts, self.scalars = foreign.claim, foreign.facts, foreign.scalars
+            self._stateful = foreign.stateful
+            self.variants = {
+                words: OwnMechanism(f"{name}: {words}", one.make, shapes, limit=limit, foreign=one)
+                for words, one in foreign.variants.items()
+            }
 
     def fresh(self) -> Release:
         with at_most(self._limit):
-            function = self._make()
+            return self._release_of(self._make())
 
+    def is_stateful(self, arrays: Arrays) -> bool:
+        if self._stateful is not None:
+            return self._stateful
+        with at_most(self._limit):
+            function = self._make()
+        return changes_with_calls(function, self._release_of(function), arrays)
+
+    def _release_of(self, function: Callable[..., Any]) -> Release:
         def release(arrays: Arrays) -> Released:
             process = os.getpid()
             try:
@@ -147,14 +171,23 @@ def find_mechanism(address: str) -> Any:
 
 def as_mechanism(
     found: Any, *, shapes: Sequence[Shape] | None = None, address: str | None = None, limit: float = 120.0
-) -> BlackBoxMechanism:
-    """A `BlackBoxMechanism` of an object.
+) -> BlackBoxMechanism | CanaryTraining | AccountedEvent:
+    """A `BlackBoxMechanism` of an object, or what an adapter makes of a training or of an event of an accountant.
 
     Raises:
         ConfigError: it cannot be called, or shapes are invalid.
     """
     if isinstance(found, BlackBoxMechanism):
         return found
+    given = check_shapes(SHAPES if shapes is None else shapes)
+    foreign = adapt(found, given)
+    name = address or getattr(found, "__qualname__", None) or type(found).__qualname__
+    if isinstance(foreign, ForeignRelease):
+        own = foreign.shapes or given
+        place = _place(found)
+        return OwnMechanism(name, foreign.make, own, address=address, defined_in=place, limit=limit, foreign=foreign)
+    if foreign is not None:
+        return foreign
     if not callable(found):
         raise ConfigError(
             f"--mechanism: expected something that can be called with a list of arrays; got {brief(found)}."
@@ -174,16 +207,8 @@ def as_mechanism(
     elif inspect.isroutine(found):
         make = lambda: found  # noqa: E731
     else:
-        make = lambda: copy.deepcopy(found)  # noqa: E731
-    name = getattr(found, "__qualname__", None) or type(found).__qualname__
-    return OwnMechanism(
-        address or name,
-        make,
-        check_shapes(SHAPES if shapes is None else shapes),
-        address=address,
-        defined_in=_place(found),
-        limit=limit,
-    )
+        make = lambda: copy_fresh(found)  # noqa: E731
+    return OwnMechanism(name, make, given, address=address, defined_in=_place(found), limit=limit)
 
 
 def check_shapes(shapes: Sequence[Shape]) -> tuple[Shape, ...]:
@@ -234,11 +259,30 @@ def audit_own(
     )
     parsed = EpsilonClaim.parse(claim) if isinstance(claim, (str, Mapping)) else claim
     try:
-        return audit_mechanism(mechanism, parsed, budget=budget, **settings)
+        with quiet():
+            if isinstance(mechanism, CanaryTraining):
+                with at_most(budget):
+                    return audit_training(mechanism, parsed, address, seed=settings.get("seed", 0), place=_place(found))
+            if isinstance(mechanism, AccountedEvent):
+                return audit_event(mechanism, parsed, address, settings.get("rounds", 50))
+            return audit_mechanism(mechanism, parsed, budget=budget, **settings)
     except TrialTimeout:
-        raise ConfigError(
-            f"{mechanism.name}: one call took longer than the budget of {budget:g} seconds: it hangs, or needs a larger budget."
-        ) from None
+        name = address or getattr(mechanism, "name", "the training")
+        words = (
+            f"{name}: one call took longer than the budget of {budget:g} seconds: it hangs, or needs a larger budget."
+        )
+        raise ConfigError(words) from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Thousands of calls log thousands of lines."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _place(found: Any) -> tuple[str, int] | None:

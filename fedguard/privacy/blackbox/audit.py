@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,12 +14,23 @@ from fedguard.errors import InputError, oneline
 from fedguard.privacy.blackbox.claim import EpsilonClaim, Relation
 from fedguard.privacy.blackbox.features import Features, Recorder
 from fedguard.privacy.blackbox.law import ShownBound, lower_bound_by_law
+from fedguard.privacy.blackbox.lives import FEWEST as FEWEST_LIVES
+from fedguard.privacy.blackbox.lives import MOST as MOST_LIVES
+from fedguard.privacy.blackbox.lives import measure_lives
 from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism, Outcome, call
 from fedguard.privacy.blackbox.pairs import Pair, neighbors
 from fedguard.privacy.blackbox.scores import fit_scores
 from fedguard.privacy.blackbox.structure import NEEDS_NO_SAMPLES, find_structure
 from fedguard.privacy.blackbox.two_sample import LowerBound, TwoSample, largest_provable
-from fedguard.privacy.blackbox.verdict import MechanismAudit, RelationBounds, judge, list_unpaid
+from fedguard.privacy.blackbox.verdict import (
+    MechanismAudit,
+    RelationBounds,
+    Unpaid,
+    judge,
+    list_unpaid,
+    list_unpaid_variant,
+    list_untested_lives,
+)
 from fedguard.rng import MOST_SEED, Rng
 
 #: Probability with which any bound may fail: half of it for proven bounds, half for shown ones.
@@ -27,13 +38,17 @@ RISK = 0.05
 #: Pairs that are judged, in different directions, each at its share of the risk.
 JUDGED_PAIRS = 2
 #: Calls with each input in the search, and for the judgment.
-PILOT, FEWEST, MOST = (40, 200), 80, 200_000
+PILOT, FEWEST, MOST = (16, 200), 80, 200_000
 #: Share of a failure (an atom, a missing tail) that the plan of calls wants to see.
 MASS = 0.05
 #: Delta if nothing is claimed.
 DELTA = 1e-5
 #: Shares of the budget for the search and for the judgment.
 SEARCH, JUDGMENT = 0.2, 0.7
+#: Shares of the budget for lives of many calls, and for each claim that one client makes beside its update.
+OF_LIVES, OF_VARIANT = 0.3, 0.15
+#: Share of an update that stands for none, for a mechanism that raises on exactly 0.
+NEXT_TO_NOTHING = 1e-6
 MOST_ROUNDS = 10_000
 #: Share of the largest effect from which on another direction is judged for its L1 length.
 NEAR = 0.6
@@ -47,6 +62,7 @@ class _Settings:
     samples: int | None
     budget: float
     rng: Rng
+    nothing: float = 0.0
 
     @property
     def delta(self) -> float:
@@ -57,6 +73,11 @@ class _Settings:
         """The delta at which the claim has an epsilon for all rounds; any, if it has none for so many."""
         epsilon, delta = self.claim.over(self.rounds) if self.claim else (math.inf, DELTA)
         return delta if math.isfinite(epsilon) else DELTA
+
+    def plan_lives(self, seconds: float) -> int:
+        """Lives with each of two inputs that the budget allows; 0 if they are too few to tell anything."""
+        lives = int(min(OF_LIVES * self.budget / (seconds * 2 * self.rounds), MOST_LIVES))
+        return lives if lives >= FEWEST_LIVES else 0
 
     def plan(self, seconds: float, relations: int, spent: float) -> int:
         """Calls with each input: enough to see a failure of mass `MASS` against the claim, within the budget."""
@@ -111,11 +132,29 @@ def audit_mechanism(
     ordinary = _ordinary_pair(mechanism, settings)
     findings = tuple(find_structure(mechanism, ordinary))
     known = any(one.code in NEEDS_NO_SAMPLES for one in findings)
+    if call(mechanism.fresh(), mechanism.arrays(np.zeros(mechanism.size))).vector is None:
+        settings = replace(settings, nothing=NEXT_TO_NOTHING)
     relations = () if known else _relations(claim)
+    stateful = not known and rounds > 1 and mechanism.is_stateful(mechanism.arrays(ordinary.x))
     bounds = tuple(
-        _measure(mechanism, relation, settings, seconds, len(relations), time.process_time() - began, before)
+        _measure(
+            mechanism,
+            relation,
+            settings,
+            seconds,
+            len(relations),
+            time.process_time() - began,
+            before,
+            settings.plan_lives(seconds) if stateful and relation == relations[0] else 0,
+        )
         for relation in relations
     )
+    findings += tuple(one for bound in bounds if bound.lives for one in bound.lives.findings)
+    unpaid = list_unpaid(claim, findings, bounds, rounds)
+    if stateful and not bounds[0].lives:
+        unpaid += list_untested_lives(rounds)
+    if relations:
+        unpaid += tuple(_measure_variants(mechanism, settings, bounds[0], seconds, before))
     verdict, words = judge(claim, findings, bounds, rounds)
     return MechanismAudit(
         name=mechanism.name,
@@ -125,7 +164,7 @@ def audit_mechanism(
         words=words,
         findings=findings,
         bounds=bounds,
-        unpaid=list_unpaid(claim, findings, bounds, rounds),
+        unpaid=unpaid,
         rounds=rounds,
         seed=seed,
         seconds=time.process_time() - began,
@@ -170,18 +209,28 @@ def _measure(
     relations: int,
     spent: float,
     before: Callable[[str], None],
+    lives: int = 0,
+    known: Collection[str] = (),
 ) -> RelationBounds:
     before(f"searching neighbors under {relation}")
     began = time.process_time()
-    pairs = list(neighbors(mechanism, relation, settings.clip, settings.rng))
+    pairs = list(neighbors(mechanism, relation, settings.clip, settings.rng, settings.nothing))
+    pairs = [pair for pair in pairs if pair.words in known] or pairs
     pilot = int(np.clip(SEARCH * settings.budget / (seconds * 2 * len(pairs) * relations), *PILOT))
     chosen = _search(mechanism, pairs, pilot)
     seconds = max((time.process_time() - began) / (2 * pilot * len(pairs)), 1e-6)
     n = settings.plan(seconds, relations, spent)
+    # The risk of proven bounds is shared with the bounds of lives
+    risk, lived = RISK / 2 / len(chosen), None
+    if lives:
+        before(f"{lives} lives of {settings.rounds} calls with each of two inputs")
+        risk /= 2
+        lived = measure_lives(
+            mechanism, chosen[0], lives, settings.rounds, settings.claim, settings.delta_over, RISK / 4
+        )
     before(f"{n} calls with each of {2 * len(chosen)} inputs under {relation}")
     proven, proven_rounds = LowerBound(0.0, settings.delta, 1), LowerBound(0.0, settings.delta_over, settings.rounds)
     seen: ShownBound | None = None
-    risk = RISK / 2 / len(chosen)
     for pair in chosen:
         x, y = _sample(mechanism, pair, n)
         tests = TwoSample(x, y, delta=settings.delta, rounds=settings.rounds, over=settings.delta_over, risk=risk)
@@ -203,7 +252,22 @@ def _measure(
         exact=facts.epsilon(relation, 1, settings.delta) if facts else None,
         exact_rounds=facts.epsilon(relation, settings.rounds, settings.delta_over) if facts else None,
         most_provable=largest_provable(n, settings.delta, risk),
+        lives=lived,
     )
+
+
+def _measure_variants(
+    mechanism: BlackBoxMechanism,
+    settings: _Settings,
+    main: RelationBounds,
+    seconds: float,
+    before: Callable[[str], None],
+) -> Iterator[Unpaid]:
+    """What a client leaks that claims something beside its update, where that is more than else, or than is claimed."""
+    shorter = replace(settings, budget=OF_VARIANT * settings.budget)
+    for words, variant in mechanism.variants.items():
+        bounds = _measure(variant, main.relation, shorter, seconds, 1, 0.0, before, known=main.pairs)
+        yield from list_unpaid_variant(settings.claim, words, bounds, main)
 
 
 def _sample(mechanism: BlackBoxMechanism, pair: Pair, calls: int) -> tuple[Features, Features]:

@@ -15,6 +15,8 @@ from fedguard.privacy.blackbox.pairs import Pair
 
 #: Most coordinates of an output that are kept, and most numbers that are kept of all calls with one input.
 MOST_COORDINATES, MOST_KEPT = 256, 8_000_000
+#: Bits of a number that scores read.
+MANTISSA = 16
 #: In place of what is no finite number, which no sum survives.
 INFINITE = 1e30
 
@@ -78,15 +80,26 @@ class Recorder:
         vector = np.nan_to_num(whole, nan=INFINITE, posinf=INFINITE, neginf=-INFINITE)
         if vector.shape != self._x.shape:  # other shapes have no direction in common with the input
             vector = np.resize(vector, self._x.shape) if vector.size else np.zeros_like(self._x)
+        vector, raw = round_off(vector), vector
         numbers = (
             float(vector @ self._direction),
             float(vector @ np.sign(self._direction)),
             float(np.linalg.norm(vector)),
             float(np.abs(vector).max(initial=0.0)),
-            float((vector == 0).sum()),
-            float(((vector == self._x) & (self._x != 0)).sum()),
+            float((raw == 0).sum()),
+            float(((raw == self._x) & (self._x != 0)).sum()),
         )
         return numbers, digest, vector[self._kept]
+
+
+def round_off(vector: Reals) -> Reals:
+    """The numbers with `MANTISSA` bits of their mantissa.
+
+    The last bits of x + noise depend on x in any floating-point mechanism (Mironov 2012), so a score that reads them by chance
+    would refute right ones. A bound by rounded numbers holds as well.
+    """
+    mantissa, exponent = np.frexp(vector)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**MANTISSA) / 2.0**MANTISSA, exponent))
 
 
 def _digest(outcome: Outcome) -> int:

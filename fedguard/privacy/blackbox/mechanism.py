@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +39,8 @@ class BlackBoxMechanism(ABC):
         claim: what it promises; None if it promises nothing.
         facts: what its parameters say; None of a black box.
         defined_in: file and line of the code; None if unknown.
+        scalars: whether it takes numbers, of which kinds of array say nothing.
+        variants: the same mechanism for a client that also claims something, such as more examples, by that claim in words.
     """
 
     name: str
@@ -45,6 +48,8 @@ class BlackBoxMechanism(ABC):
     claim: EpsilonClaim | None = None
     facts: NoiseParameters | None = None
     defined_in: tuple[str, int] | None = None
+    scalars: bool = False
+    variants: Mapping[str, BlackBoxMechanism] = MappingProxyType({})
 
     @abstractmethod
     def fresh(self) -> Release:
@@ -53,6 +58,10 @@ class BlackBoxMechanism(ABC):
     def first_release_elsewhere(self, arrays: Arrays) -> Reals | None:
         """The first release of a new process, float64 ``[d]``; None if it cannot be had."""
         return None
+
+    def is_stateful(self, arrays: Arrays) -> bool:
+        """Whether calls change an instance, so that its later releases may differ from the first."""
+        return False
 
     @property
     def size(self) -> int:

@@ -61,19 +61,23 @@ def directions(mechanism: BlackBoxMechanism, rng: Rng) -> dict[str, Reals]:
     return unique
 
 
-def neighbors(mechanism: BlackBoxMechanism, relation: Relation, clip: float, rng: Rng) -> Iterator[Pair]:
+def neighbors(
+    mechanism: BlackBoxMechanism, relation: Relation, clip: float, rng: Rng, nothing: float = 0.0
+) -> Iterator[Pair]:
     """All pairs that the search tries under a relation.
 
     Args:
         clip: presumed length to which the mechanism clips; only the scale of the search.
+        nothing: share of an update that stands for no update; above 0 for a mechanism that raises on exactly 0.
     """
+    absent = "nothing" if nothing == 0 else "next to nothing"
     for name, direction in directions(mechanism, rng).items():
         for scale in SCALES:
             x = scale * clip * direction
             if relation == "replace":
                 yield Pair(name, f"{name}, length {scale * clip:g}, and its negative", x, -x)
             else:
-                yield Pair(name, f"{name}, length {scale * clip:g}, and nothing", x, np.zeros_like(x))
+                yield Pair(name, f"{name}, length {scale * clip:g}, and {absent}", x, nothing * x)
         if relation == "replace":
             x = clip * direction
             yield Pair(name, f"{name}, lengths {clip:g} and {STRETCH * clip:g}", x, STRETCH * x)

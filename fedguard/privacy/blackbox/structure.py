@@ -17,8 +17,8 @@ from fedguard.privacy.blackbox.pairs import Pair
 NEEDS_NO_SAMPLES = ("no_noise", "seed")
 #: With fewer coordinates, two equal calls say nothing: randomized response has few outputs.
 FEWEST_COORDINATES = 8
-#: Calls of each input, and of one instance.
-CALLS = 24
+#: Calls of each input, and of one instance; and with each kind of array.
+CALLS, KIND_CALLS = 24, 3
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,17 @@ def find_structure(mechanism: BlackBoxMechanism, pair: Pair) -> list[StructuralF
     """All findings on a pair of inputs of ordinary length."""
     x, y = mechanism.arrays(pair.x), mechanism.arrays(pair.y)
     fresh_x, fresh_y = ([call(mechanism.fresh(), side) for _ in range(CALLS)] for side in (x, y))
-    instance = mechanism.fresh()
-    same = [call(instance, x) for _ in range(CALLS)]
-    found = [*_find_missing_noise(mechanism, fresh_x, fresh_y, same, x)]
+    same_x, same_y = (
+        [call(instance, side) for _ in range(CALLS)]
+        for instance, side in ((mechanism.fresh(), x), (mechanism.fresh(), y))
+    )
+    found = [*_find_missing_noise(mechanism, fresh_x, fresh_y, (same_x, same_y), x)]
     if not found:
         found += [*_find_disjoint_values(fresh_x, fresh_y)]
-    found += [*_find_unpaid(fresh_x, fresh_y), *_find_dependent_exceptions(mechanism, fresh_x)]
-    return [*found, *find_unguarded_kinds(mechanism, pair)]
+    found += _find_unpaid(fresh_x, fresh_y)
+    if mechanism.scalars:
+        return found
+    return [*found, *_find_dependent_exceptions(mechanism, fresh_x), *find_unguarded_kinds(mechanism, pair)]
 
 
 def _vectors(outcomes: list[Outcome]) -> Reals | None:
@@ -58,10 +62,14 @@ def _vectors(outcomes: list[Outcome]) -> Reals | None:
 
 
 def _find_missing_noise(
-    mechanism: BlackBoxMechanism, fresh_x: list[Outcome], fresh_y: list[Outcome], same: list[Outcome], x: Arrays
+    mechanism: BlackBoxMechanism,
+    fresh_x: list[Outcome],
+    fresh_y: list[Outcome],
+    same: tuple[list[Outcome], list[Outcome]],
+    x: Arrays,
 ) -> Iterator[StructuralFinding]:
-    a, b, c = _vectors(fresh_x), _vectors(fresh_y), _vectors(same)
-    if a is None or b is None or c is None or a.shape[1] < FEWEST_COORDINATES or a.shape != b.shape:
+    a, b, c, d = (_vectors(calls) for calls in (fresh_x, fresh_y, *same))
+    if a is None or b is None or c is None or d is None or a.shape[1] < FEWEST_COORDINATES or a.shape != b.shape:
         return
     if (a == a[0]).all() and (b == b[0]).all() and (a[0] == b[0]).all():
         return  # an output that does not depend on the input leaks nothing
@@ -71,7 +79,7 @@ def _find_missing_noise(
     if (a == a[0]).all() and (b == b[0]).all():
         yield StructuralFinding("seed", "new instances make the same noise: it is seeded inside the constructor", True)
         return
-    if _repeats_of_its_own(c, b):
+    if b.shape[1:] == d.shape[1:] and _repeats_of_its_own(c, np.concatenate([b, d])):
         yield StructuralFinding(
             "seed", "releases of one input repeat to the last bit, and never come from the other", True
         )
@@ -83,10 +91,16 @@ def _find_missing_noise(
             yield StructuralFinding(
                 "seed", "new processes make the same noise: it is seeded when the module is imported", True
             )
-    bare = (a == a[0]).all(0) & (b == b[0]).all(0) & (a[0] != b[0])
-    if bare.any():
-        share = f"{100 * bare.mean():.3g} % of the coordinates"
-        yield StructuralFinding("bare", f"{share} leave without noise, and follow the input", True)
+    if (share := bare_share(a, b)) > 0:
+        words = f"{100 * share:.3g} % of the coordinates leave without noise, and follow the input"
+        yield StructuralFinding("bare", words, True)
+
+
+def bare_share(a: Reals, b: Reals) -> float:
+    """Share of the columns that are constant in ``a`` and in ``b``, float64 ``[calls, d]``, and differ between them."""
+    if a.shape[1:] != b.shape[1:] or a.shape[1] < FEWEST_COORDINATES:
+        return 0.0
+    return float(((a == a[0]).all(0) & (b == b[0]).all(0) & (a[0] != b[0])).mean())
 
 
 def _repeats_of_its_own(rows: Reals, others: Reals) -> bool:
@@ -163,11 +177,17 @@ def find_unguarded_kinds(mechanism: BlackBoxMechanism, pair: Pair) -> Iterator[S
         "non-contiguous memory": [*(np.asfortranarray(array) for array in ordinary)],
     }
     for words, arrays in kinds.items():
-        release = mechanism.fresh()
         try:
-            left = release(tuple(array.copy(order="K") for array in arrays)).arrays
+            lefts = [
+                mechanism.fresh()(tuple(array.copy(order="K") for array in arrays)).arrays for _ in range(KIND_CALLS)
+            ]
+            other = mechanism.fresh()(tuple(np.asarray(array / 2, array.dtype) for array in arrays)).arrays
         except Exception:
             continue
-        if len(left) == len(arrays) and _equal(left[-1], arrays[-1]) and np.asarray(left[-1]).size:
+        if any(len(left) != len(arrays) for left in (*lefts, other)) or not np.asarray(lefts[0][-1]).size:
+            continue
+        same = all(_equal(left[-1], lefts[0][-1]) for left in lefts) and not _equal(other[-1], lefts[0][-1])
+        # Whole numbers with little noise coincide by chance: there only what is unchanged counts
+        if same and (words != "whole numbers" or _equal(lefts[0][-1], arrays[-1])):
             code = {"whole numbers": "buffers", "no dimensions": "scalars"}.get(words, "float")
-            yield StructuralFinding(code, f"arrays of {words} leave unchanged", True)
+            yield StructuralFinding(code, f"arrays of {words} leave without noise", True)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters, Relation
 from fedguard.privacy.blackbox.law import ShownBound
+from fedguard.privacy.blackbox.lives import LifeBounds
 from fedguard.privacy.blackbox.structure import StructuralFinding
 from fedguard.privacy.blackbox.two_sample import LowerBound
 
@@ -32,6 +33,7 @@ class RelationBounds:
         shown: lower bounds at 95 % if the noise has the law that it seems to have; None if it has none of the known ones.
         exact, exact_rounds: by the mechanism's parameters; None of a black box.
         most_provable: the largest epsilon that this number of calls can prove for one release.
+        lives: bounds for instances that make R releases in a row, of a mechanism that its calls change; else None.
     """
 
     relation: Relation
@@ -43,6 +45,12 @@ class RelationBounds:
     exact: float | None
     exact_rounds: float | None
     most_provable: float
+    lives: LifeBounds | None = None
+
+    @property
+    def least(self) -> float:
+        """The largest epsilon of one release that is proven, shown or exact."""
+        return max(self.proven.epsilon, self.shown.epsilon if self.shown else 0.0, self.exact or 0.0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ def _exceeds_by_law(claim: EpsilonClaim, one: RelationBounds) -> bool:
 def _refutations(claim: EpsilonClaim, bounds: tuple[RelationBounds, ...], rounds: int) -> list[str]:
     found = []
     for one in bounds[:1]:  # the relation of the claim
-        for bound in (one.proven, one.proven_rounds):
+        for bound in (one.proven, one.proven_rounds, *([one.lives.proven] if one.lives else [])):
             most = claim.over(bound.rounds)[0]
             if bound.epsilon > most:
                 when = "one release" if bound.rounds == 1 else f"{bound.rounds} rounds"
@@ -149,7 +157,26 @@ def _refutations(claim: EpsilonClaim, bounds: tuple[RelationBounds, ...], rounds
                 )
             elif one.shown.over_rounds > claim.over(rounds)[0]:
                 found.append(f"epsilon >= {one.shown.over_rounds:.3g} over {rounds} rounds, with the {claim.law} noise")
+        life = one.lives.shown if one.lives else None
+        if life is not None and claim.law == life.law and life.epsilon > claim.over(rounds)[0]:
+            found.append(
+                f"epsilon >= {life.epsilon:.3g} for {rounds} calls of one instance, with the {claim.law} noise that it names"
+            )
     return found
+
+
+def list_untested_lives(rounds: int) -> tuple[Unpaid, ...]:
+    """Calls change the mechanism, and too few lives fit the budget."""
+    words = f"its calls change it, and lives of {rounds} calls do not fit the budget: only first releases were judged"
+    return (Unpaid("life", words),)
+
+
+def list_unpaid_variant(
+    claim: EpsilonClaim | None, words: str, found: RelationBounds, main: RelationBounds
+) -> tuple[Unpaid, ...]:
+    """What a client leaks that claims something beside its update."""
+    most = claim.over(1)[0] if claim else main.least
+    return (Unpaid("weights", words, found.least),) if found.least > (1 + ROUNDING) * most else ()
 
 
 def list_unpaid(
@@ -164,9 +191,9 @@ def list_unpaid(
         least = main.exact_rounds if main.exact_rounds is not None else main.proven_rounds.epsilon
         found.append(Unpaid("rounds", f"the claim is about one release; {rounds} of them have more", least))
     for other in bounds[1:]:
-        least = max(other.proven.epsilon, other.shown.epsilon if other.shown else 0.0, other.exact or 0.0)
-        if least > claim.over(1)[0]:
-            found.append(Unpaid("relation", f"under the relation {other.relation} it has more than is claimed", least))
+        if other.least > claim.over(1)[0]:
+            words = f"under the relation {other.relation} it has more than is claimed"
+            found.append(Unpaid("relation", words, other.least))
     if main.exact is not None and main.exact > (1 + ROUNDING) * claim.over(1)[0]:
         found.append(Unpaid("formula", "its own parameters give more than is claimed", main.exact))
     return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -126,6 +126,16 @@ class Faults:
             raise ValueError("too long")
         return self.gaussian(update)
 
+    def clipped_each_value(self, update):
+        return self.noise([np.clip(one, -1, 1) for one in update])
+
+    def noisy_half(self, update):
+        """Noise on a random half of the numbers."""
+        return [one + self.rng.normal(0, SIGMA, one.shape) * self.rng.integers(0, 2, one.shape) for one in clip(update)]
+
+    def scalars_left(self, update):
+        return [one if one.ndim == 0 else self.rng.normal(0, SIGMA, one.shape) + one for one in clip(update)]
+
     def floats_alone(self, update):
         """Arrays of whole numbers are taken for counters and left as they are."""
         noisy = self.gaussian([one.astype(np.float64) for one in update])
@@ -144,3 +154,63 @@ class Faults:
             return [one + noise for one, noise in zip(clipped, drawn, strict=True)]
 
         return release
+
+
+class Living:
+    """Mechanisms that their calls change; each is made anew for each sample."""
+
+    drawn = np.random.default_rng()
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, update):
+        self.calls += 1
+        return [one + self.drawn.normal(0, self.scale(), one.shape) for one in clip(update)]
+
+    def scale(self):
+        raise NotImplementedError
+
+
+class Growing(Living):
+    """Right: the noise grows."""
+
+    def scale(self):
+        return SIGMA * (1 + self.calls / 10)
+
+
+class Exhausted(Living):
+    """Right: after ten calls it sends nothing."""
+
+    def scale(self):
+        return SIGMA
+
+    def __call__(self, update):
+        return [np.zeros_like(one) for one in update] if self.calls >= 10 else super().__call__(update)
+
+
+class Fading(Living):
+    """Wrong: the noise falls to a tenth."""
+
+    def scale(self):
+        return SIGMA * max(0.1, 1 - self.calls / 10)
+
+
+class Forgetful(Living):
+    """Wrong: after thirty calls there is no noise."""
+
+    def scale(self):
+        return SIGMA if self.calls <= 30 else 0.0
+
+
+class Reusing(Living):
+    """Wrong: each second call has the noise of the call before, with the other sign."""
+
+    kept: Sequence[np.ndarray] = ()
+
+    def __call__(self, update):
+        self.calls += 1
+        if self.calls % 2:
+            self.kept = [self.drawn.normal(0, SIGMA, one.shape) for one in update]
+        sign = 1 if self.calls % 2 else -1
+        return [one + sign * noise for one, noise in zip(clip(update), self.kept, strict=True)]
