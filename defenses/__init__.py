@@ -9,6 +9,8 @@ CATALOGUE = {
     "mean": "fedguard.defenses.aggregators.mean:Mean",
     "weighted_mean": "fedguard.defenses.aggregators.weighted_mean:WeightedMean",
     "capped_mean": "fedguard.defenses.aggregators.capped_mean:CappedMean",
+    "weighted_median": "fedguard.defenses.aggregators.weighted_median:WeightedMedian",
+    "weighted_trimmed_mean": "fedguard.defenses.aggregators.weighted_trimmed_mean:WeightedTrimmedMean",
     "inverse_variance": "fedguard.defenses.aggregators.inverse_variance:InverseVariance",
     "median": "fedguard.defenses.aggregators.median:Median",
     "trimmed_mean": "fedguard.defenses.aggregators.trimmed_mean:TrimmedMean",

@@ -13,6 +13,7 @@ episode.py      the picture that moves
 speed.py        goals beside what the benchmarks measured; goals.py: the goals, charts.py: the pictures
 fates.py        tables of running statistics, from records: python -m docs_tools.fates RUN ...
 four_sets.py    tables of accuracy under attack, from records: python -m docs_tools.four_sets RUN ...
+cross_silo.py   the tables of the page on six unequal sites, from records: python -m docs_tools.cross_silo RUN
 included.py     files of other folders as pages, and links that are right in the repository and on the site
 formulae.py     formulae as MathML
 markup.py       plain text as HTML and Markdown

@@ -18,6 +18,16 @@ from fedguard.metrics.figures import FIGURES
 FIGURES_FILE = Path(__file__).parents[1] / "examples" / "results" / "figures.json"
 
 
+def require_all(run: Run) -> None:
+    """Raise `InputError` if a trial of the run is missing, refused or failed."""
+    gaps = [row for row in run.rows() if row["status"] != "ok"]
+    if gaps:
+        first = f"{gaps[0]['attack']} against {gaps[0]['defense']}, seed {gaps[0]['seed']}, is {gaps[0]['status']}"
+        raise InputError(
+            f"{run.name}: expected every trial of the run; got {len(gaps)} without figures: {first}. Run it again."
+        )
+
+
 def condense(run: Run) -> dict[str, Any]:
     """What is kept of a run: each trial's final accuracy and backdoor success by seed, the verdict, CPU minutes, code and data.
 
@@ -26,12 +36,7 @@ def condense(run: Run) -> dict[str, Any]:
     Raises:
         InputError: a trial is missing, refused or failed.
     """
-    gaps = [row for row in run.rows() if row["status"] != "ok"]
-    if gaps:
-        first = f"{gaps[0]['attack']} against {gaps[0]['defense']}, seed {gaps[0]['seed']}, is {gaps[0]['status']}"
-        raise InputError(
-            f"{run.name}: expected every trial of the run; got {len(gaps)} without figures: {first}. Run it again."
-        )
+    require_all(run)
     records = list(run.ran.values())
     return {
         "seeds": run.seeds,
@@ -66,17 +71,17 @@ def accuracy_table(figures: Mapping[str, Any]) -> str:
     Args:
         figures: as `condense` returns them.
     """
-    return _markdown(_table(figures, "final_accuracy"))
+    return markdown(_table(figures, "final_accuracy"))
 
 
 def backdoor_table(figures: Mapping[str, Any]) -> str:
     """The same of the success of backdoors, for the attacks that plant one."""
-    return _markdown(_table(figures, "attack_success"))
+    return markdown(_table(figures, "attack_success"))
 
 
 def transposed_accuracy_table(figures: Mapping[str, Any]) -> str:
     """Defenses by attacks: fewer lines than `accuracy_table`."""
-    return _markdown(
+    return markdown(
         [
             ("defense", *rest) if row == "attack" else (row, *rest)
             for row, *rest in zip(*_table(figures, "final_accuracy"), strict=True)
@@ -97,7 +102,8 @@ def _table(figures: Mapping[str, Any], metric: str) -> list[list[str]]:
     ]
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts in Markdown, whose first row holds the headings."""
     first, *others = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in (first, ["---"] * len(first), *others))
 

@@ -18,12 +18,13 @@ from docs_tools.algorithms import built_in
 from docs_tools.markup import code, inline, page, paragraphs, table
 from fedguard.bench.docstrings import meaning, prose
 from fedguard.config.schema import Suite
-from fedguard.contracts.participation import CountOrFraction
+from fedguard.contracts.participation import CountOrFraction, CountOrSites
 from fedguard.contracts.specs import Spec
 
 #: Types that a few words describe better than their parts.
 _WORDS = {
     CountOrFraction: "a count, or a fraction in [0, 1]",
+    CountOrSites: "a count, a fraction in [0, 1], or a list of names",
     Spec: "a name, or a mapping with `name` and parameters",
     list[Spec]: "a list of such stages",
     Any: "anything that the key takes",

@@ -246,6 +246,8 @@ class _Run:
             gram = grams[-1]
             # Checked before it is used: NaN in a mixing would be blamed on the rule behind it
             matrix = _check_result(mixing, "matrix", mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
+            if mixing.keeps_rows and not torch.equal(matrix, matrix.diagonal().diag()):
+                raise contract_error(mixing, "matrix: it declares keeps_rows, and its matrix is not diagonal")
             mixed = matrix if mixed is None else matrix @ mixed
             grams.append(gram.mix(matrix))
         return grams, mixed

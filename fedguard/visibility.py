@@ -130,8 +130,8 @@ def _judge_rule(
         met = first_met(stage.needs, given)
         if met is None:
             missing.setdefault(stage.needs, []).append(stage.name)
-        # Weights by examples remain possible under masks, because each client weighs its own update
-        elif mode.masked and stage.reads_clients and not stage.by_samples:
+        # Weights by examples remain possible under masks, because each client weighs its own update: before any mixing
+        elif mode.masked and stage.reads_clients and (pipeline.mixings or not stage.by_samples):
             reasons.append(
                 f"{stage.name} looks up the client behind each row; under secure_aggregation: {mode.name} a row is a mean "
                 f"of several. {mode.remedy}"

@@ -41,6 +41,9 @@ DEFENSES = [
     Defense("mean", mean_at_zero=True, resists=False),
     Defense("weighted_mean", mean_at_zero=True, resists=False),
     Defense("capped_mean", mean_at_zero=True, resists=False),  # of equal claims
+    Defense("weighted_median"),
+    Defense("weighted_trimmed_mean(share=0.4)"),
+    Defense("clip >> capped_mean(share=0.4, clients=1)", translation=False, hull=False),
     Defense("inverse_variance", mean_at_zero=True, resists=False),  # of equal noise
     Defense("median"),
     Defense("trimmed_mean", mean_at_zero=True),

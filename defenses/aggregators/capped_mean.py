@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Share, Sight, WeightRule
+from fedguard.contracts import Gram, PositiveInt, RuleContext, Share, Sight, WeightRule
 from fedguard.contracts.claims import shares
 from fedguard.errors import PreconditionError
 
@@ -16,13 +16,15 @@ from fedguard.errors import PreconditionError
 class CappedMean(WeightRule):
     """The weighted mean, with a cap on the examples claimed.
 
-    $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ for the claims $m_i$, and the largest U for which the f
+    $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ for the claims $m_i$, and the largest U for which the k
     largest $c_i$ add up to at most ``share`` of the sum. If no cap is needed, it is the weighted mean. The cap bounds only the
-    weight that a false claim gains: the updates of f clients still count with up to that share.
+    weight that a false claim gains: the updates of k clients still count with up to that share.
 
     Args:
-        share: the largest share of the total weight that any f clients may hold; f/n or more. Half of the weight is enough
+        share: the largest share of the total weight that any k clients may hold; k/n or more. Half of the weight is enough
             to stop a mean.
+        clients: k; None takes the assumed f, so that nothing is capped for $f = 0$. With 1 no single client holds more than
+            the share, whatever f is.
     """
 
     name = "capped_mean"
@@ -33,33 +35,36 @@ class CappedMean(WeightRule):
     cost = "one pass"
     reads_clients = True
     grid: ClassVar = {"share": (0.25, 0.5)}
+    later: ClassVar = {"clients": None}
 
     share: Share = 0.5
+    clients: PositiveInt | None = None
 
     def check(self, n: int, f: int) -> None:
         super().check(n, f)
-        if f > self.share * n:
+        k, of = (f, "f") if self.clients is None else (self.clients, "clients")
+        if k > self.share * n:
             raise PreconditionError(
-                f"capped_mean needs f <= share n: f = {f} of n = {n} equal clients hold more than {self.share:g} of the "
-                f"weight. Raise share to {f / n:.2g} or more."
+                f"capped_mean needs {of} <= share n: {of} = {k} of n = {n} equal clients hold more than {self.share:g} of the "
+                f"weight. Raise share to {min(k / n, 1):.2g} or more{', or lower clients' if k > n else ''}."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        return shares(self.name, self._cap_claims(context.samples, context.f))
+        return shares(self.name, self._cap_claims(context.samples, self.clients or context.f))
 
-    def _cap_claims(self, claims: Tensor, f: int) -> Tensor:
-        """float64 ``[n]``: the claims, cut to the largest cap that bounds the share of the f largest."""
+    def _cap_claims(self, claims: Tensor, k: int) -> Tensor:
+        """float64 ``[n]``: the claims, cut to the largest cap that bounds the share of the k largest."""
 
         def will_do(cap: float) -> bool:
             cut = claims.clamp(max=cap)
-            # The slack lets a share pass that is met exactly, such as the share of equal claims at f = share n
-            return float(cut.topk(f).values.sum()) <= self.share * float(cut.sum()) * (1 + 1e-12)
+            # The slack lets a share pass that is met exactly, such as the share of equal claims at k = share n
+            return float(cut.topk(k).values.sum()) <= self.share * float(cut.sum()) * (1 + 1e-12)
 
-        # `low` always passes: under the smallest claim as the cap all weigh alike, and check() refuses f > share n
+        # `low` always passes: under the smallest claim as the cap all weigh alike, and check() refuses k > share n
         low, high = float(claims.min()), float(claims.max())
         if will_do(high):
             return claims
-        for _ in range(60):  # the share of the f largest grows with the cap; 60 halvings are finer than float64
+        for _ in range(60):  # the share of the k largest grows with the cap; 60 halvings are finer than float64
             middle = (low + high) / 2
             low, high = (middle, high) if will_do(middle) else (low, middle)
         return claims.clamp(max=low)

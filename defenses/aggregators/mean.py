@@ -23,7 +23,6 @@ class Mean(WeightRule):
     needs = (Sight.SUM,)
     breakdown = "0: one update decides"
     cost = "one pass"
-    keeps_one = True
     by_graph = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

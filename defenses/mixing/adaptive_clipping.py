@@ -31,6 +31,7 @@ class AdaptiveClipping(Mixing):
     needs = ROWS
     breakdown = "bounds what each malicious update adds, at a level that f of n can shift; it removes none"
     cost = "O(nd): norms"
+    keeps_rows = True
     grid: ClassVar = {"quantile": (0.3, 0.5, 0.7), "initial": (0.01, 0.1, 1.0)}
 
     initial: PositiveFloat = 0.1

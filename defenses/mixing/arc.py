@@ -23,6 +23,7 @@ class ARC(Mixing):
     min_rows = (2, 1)
     breakdown = "f < n/2, and the breakdown point of the rule behind it"
     cost = "O(nd): norms"
+    keeps_rows = True
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
         norms = gram.norms()

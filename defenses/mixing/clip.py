@@ -26,6 +26,7 @@ class Clip(Mixing):
     needs = ROWS
     breakdown = "bounds what each malicious update adds; it removes none"
     cost = "O(nd): norms"
+    keeps_rows = True
     grid: ClassVar = {"bound": (None, 0.01, 0.1, 1.0, 10.0)}
 
     bound: PositiveFloat | None = None

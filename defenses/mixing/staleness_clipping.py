@@ -35,6 +35,7 @@ class StalenessClipping(Mixing):
     needs = (Sight.EACH_UPDATE | Sight.TIMES,)
     breakdown = "bounds what each malicious update adds, the more the older it is; it removes none"
     cost = "O(nd): norms; the last lengths are kept"
+    keeps_rows = True
     grid: ClassVar = {"bound": (None, 0.1, 1.0), "slope": (0.5, 1.0)}
 
     bound: PositiveFloat | None = None

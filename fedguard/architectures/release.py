@@ -40,7 +40,7 @@ def release_aggregate(
     """
     if not received.behind:
         return received.why
-    if len(received.rows) == 1 and setup.cell.pipeline.rule.keeps_one and not setup.cell.pipeline.mixings:
+    if len(received.rows) == 1 and setup.cell.pipeline.rule.by_graph and not setup.cell.pipeline.mixings:
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     context = server_context(setup, model, round, received, root=root, root_loss=partial(root_loss, setup))

@@ -13,5 +13,6 @@ explain/     what `list` and `explain` say
 terminal/    charts and tables that fit a terminal
 pages/       what people see of a run: pages of blocks, rendered as HTML, in the terminal and as Markdown
 docstrings.py  what docstrings say
+sarif.py       findings for code hosts, of all commands that have any
 starters.py    what `init`, `new` and `examples` write; doctor.py, what `doctor` says
 """

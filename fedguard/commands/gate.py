@@ -55,8 +55,8 @@ def gate(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Write the verdict as JUnit XML (.xml) or JSON (.json), or append it as Markdown (.md). The form of another "
-            "name comes before it, as in `--to md:$GITHUB_STEP_SUMMARY`; md:- is the output. Repeatable.",
+            help="Write the verdict as JUnit XML (.xml), SARIF (.sarif) or JSON (.json), or append it as Markdown (.md). The "
+            "form of another name comes before it, as in `--to md:$GITHUB_STEP_SUMMARY`; md:- is the output. Repeatable.",
         ),
     ] = None,
     force: Force = False,
@@ -81,6 +81,7 @@ def gate(
     failed cells, other settings, other data. The verdict is stored beside the run.
     """
     from fedguard.bench.gate.reports import junit as junit_of
+    from fedguard.bench.gate.sarif import gate_sarif
     from fedguard.bench.gate.verdict_store import as_json as json_of
     from fedguard.bench.gate.work import gate as judge
     from fedguard.bench.pages.gate import describe_verdict
@@ -88,6 +89,7 @@ def gate(
     from fedguard.bench.pages.terminal import render_terminal
 
     forms = {"xml": junit_of, "md": lambda verdict: render_markdown(describe_verdict(verdict)), "json": json_of}
+    forms["sarif"] = lambda verdict: gate_sarif(verdict, baseline, Path.cwd())
     files = files_of(to, tuple(forms), force, pipes=True, appended=("md",))
     if any(os.path.realpath(path) == os.path.realpath(baseline) for _, path in files):
         raise ConfigError(f"gate --to: expected another file than the baseline; got {baseline}. Choose another.")

@@ -207,6 +207,8 @@ def breakdown(
 
     This is the page that `fedguard show RUN --page breakdown` prints too.
     """
+    from fedguard.bench.results.in_weight import weight_breakdowns
+
     found, choices = load_run(run, store), dict(one.partition("=")[::2] for one in at or ())
     over, metric = over or choices.get("over"), metric or choices.get("metric")
     only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
@@ -218,7 +220,10 @@ def breakdown(
         )
     curves = found.breakdown(over or only, metric)
     if as_json:
-        print_json({"points": curves.rows(), "curves": curves.summary()})
+        in_weight = weight_breakdowns(found)
+        print_json(
+            {"points": curves.rows(), "curves": curves.summary()} | ({"in_weight": in_weight} if in_weight else {})
+        )
     else:
         _print_page(found, "breakdown", {**choices, "over": curves.key, "metric": curves.figure}, True)
 

@@ -12,8 +12,9 @@ from fedguard.config.algorithms import settings
 from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
 from fedguard.config.sections import Subset
-from fedguard.contracts import Environment, Sight
+from fedguard.contracts import Environment, Sight, first_met
 from fedguard.contracts.channels import SAMPLES
+from fedguard.contracts.participation import MOST_SITES
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class ComposedCell(PlannedCell):
             named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
             yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
         yield from _check_evaluation_time(self)
+        yield from _check_weight_breakdown(self)
         yield from _unheard_lies(self)
         yield from self.noise.reasons(self)
         if self.meeting is not None and self.noise.unit and not self.noise.in_time:
@@ -130,7 +132,7 @@ class ComposedCell(PlannedCell):
             "per_round": clients.expected,
             # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": clients.sampling if clients.expected < clients.total else "fixed",
-            "malicious": self.malicious if self.adversary or self.copied else 0,
+            "malicious": self._who_is_malicious() if self.adversary or self.copied else 0,
             "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.assumed_f,
         }
         if clients.schedule:
@@ -140,6 +142,11 @@ class ComposedCell(PlannedCell):
         if clients.most_trainings is not None:
             content["most_trainings"] = clients.most_trainings
         return content
+
+    def _who_is_malicious(self) -> int | list[str]:
+        """Their number, or their names where the suite gives them."""
+        named = self.clients.malicious
+        return list(named) if isinstance(named, tuple) else self.malicious
 
 
 def _adapter_reasons(cell: ComposedCell) -> Iterator[str]:
@@ -160,6 +167,23 @@ def _check_evaluation_time(cell: PlannedCell) -> Iterator[str]:
         yield (
             f"{attack.name} watches one round, and nobody knows whether it ends by evaluation.until. Leave out until, and set "
             "training.rounds."
+        )
+
+
+def _check_weight_breakdown(cell: PlannedCell) -> Iterator[str]:
+    """Why breakdown in weight cannot be measured for the rule of a cell."""
+    if not cell.config.evaluation.weight_breakdown:
+        return
+    if cell.clients.total > MOST_SITES:
+        yield (
+            f"evaluation.weight_breakdown tries each set of clients, of which there are up to {MOST_SITES}; clients.total is "
+            f"{cell.clients.total}. Leave it out."
+        )
+    sees_more = [stage.name for stage in cell.pipeline.stages if first_met(stage.needs, Sight.EACH_UPDATE) is None]
+    if sees_more:
+        yield (
+            f"evaluation.weight_breakdown shows a rule updates alone, and {' and '.join(sees_more)} needs more. Leave it out, "
+            "or use another defense."
         )
 
 

@@ -203,4 +203,6 @@ def _short(value: Any) -> str:
         name = value.get("name", value.get("kind", ""))
         rest = ", ".join(f"{key}={_short(one)}" for key, one in value.items() if key not in ("name", "kind"))
         return f"{name}({rest})" if rest else str(name)
+    if isinstance(value, list) and value and all(str(one).startswith("site ") for one in value):
+        return " + ".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

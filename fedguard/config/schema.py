@@ -30,6 +30,7 @@ from fedguard.config.sections import (
 )
 from fedguard.config.validation import validate_data
 from fedguard.contracts import Network, Participation, Protocol, ThreatModel, Training
+from fedguard.contracts.participation import sites_named
 from fedguard.contracts.specs import Spec
 from fedguard.errors import brief
 from fedguard.metrics.figures import FIGURES, TargetMetric
@@ -244,6 +245,11 @@ class CellConfig(Section):
             if section != usual:
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+        if sites_named(self.clients.malicious):
+            raise ValueError(
+                "clients.malicious: the nodes of an app have no fixed order; expected a number of them, or for an NVFlare job "
+                "app.malicious"
+            )
         if app.sites not in (None, self.clients.total):
             raise ValueError(f"app.sites: expected clients.total = {self.clients.total}; got {app.sites}")
         # A cell without attack has none, and the same honest sites

@@ -112,6 +112,8 @@ class EvaluationSection(Section):
         seconds: simulated seconds between evaluations, instead of rounds.
         until: simulated seconds after which the training ends; ``training.rounds`` is then an upper bound.
         evasion: an attack at test time on the final model of each cell, such as ``pgd``.
+        weight_breakdown: whether each record says which sites of unequal weight can together move the rule's aggregate without
+            bound, and how far each can alone.
         statistics: fates of running statistics with which the model is evaluated as well, beside ``training.statistics``.
     """
 
@@ -119,6 +121,7 @@ class EvaluationSection(Section):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     until: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     evasion: Spec | None = None
+    weight_breakdown: bool = False
     statistics: tuple[Spec, ...] = ()
 
     @field_validator("statistics", mode="before")
@@ -134,8 +137,9 @@ class EvaluationSection(Section):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Part of a cell's identity: when the model is evaluated."""
-        return {"every": self.every} | self.model_dump(include={"seconds", "until"}, exclude_none=True)
+        """Part of a cell's identity: when the model is evaluated, and what else is."""
+        asked = {"weight_breakdown": True} if self.weight_breakdown else {}
+        return {"every": self.every} | self.model_dump(include={"seconds", "until"}, exclude_none=True) | asked
 
     @model_validator(mode="after")
     def _consistent(self) -> EvaluationSection:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from fedguard.rng import Rng
+
+#: The most clients of which every set is tried, where a suite asks which of them can break a rule together
+MOST_SITES = 12
 
 
 def _count_or_fraction(value: Any) -> int | float:
@@ -18,7 +22,37 @@ def _count_or_fraction(value: Any) -> int | float:
     raise ValueError("expected a number of clients (4) or a fraction of them (0.2)")
 
 
+def _count_or_sites(value: Any) -> int | float | tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        return _count_or_fraction(value)
+    sites = {_site_number(one): one for one in value}
+    if None in sites or not sites or len(sites) < len(value):
+        raise ValueError(
+            "expected a number of clients (4), a fraction of them (0.2) or a list of different sites such as [site 1], the "
+            "first client"
+        )
+    return tuple(f"site {number}" for number in sorted(filter(None, sites)))
+
+
+def _as_json(value: int | float | tuple[str, ...]) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _site_number(name: Any) -> int | None:
+    """1 for ``site 1``; None for what is no such name."""
+    found = re.fullmatch(r"site ([1-9][0-9]{0,7})", name) if isinstance(name, str) else None
+    return int(found[1]) if found else None
+
+
+def sites_named(value: int | float | tuple[str, ...]) -> tuple[int, ...]:
+    """The clients, from 0, that are named as ``site 1`` (client 0) and so on; none for a count or a fraction."""
+    return tuple(int(name.split()[1]) - 1 for name in value) if isinstance(value, tuple) else ()
+
+
 CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
+CountOrSites = Annotated[
+    int | float | tuple[str, ...], PlainValidator(_count_or_sites), PlainSerializer(_as_json, return_type=Any)
+]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -58,7 +92,8 @@ class Participation:
         schedule: clients that join or leave between rounds. The first entry describes the clients with the lowest numbers, the
             next entry those that follow; all others are always there. If fewer clients are there than are to be selected, all
             of them take part.
-        malicious: number of malicious clients, which collude.
+        malicious: number of malicious clients, which collude and are drawn by the seed; or their names: ``[site 1]`` is the
+            first client, to whom a partition's ``sizes`` give the first number.
         assumed_f: number of malicious clients that the aggregation rule assumes. The default is the true number. ``unknown``
             assumes the largest minority with which the rule can run.
         most_trainings: limit of local trainings per client, for architectures in which clients proceed on their own in
@@ -72,7 +107,7 @@ class Participation:
     per_round: CountOrFraction = 1.0
     sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
     schedule: tuple[Stay, ...] = ()
-    malicious: CountOrFraction = 0
+    malicious: CountOrSites = 0
     assumed_f: Literal["unknown"] | CountOrFraction | None = None
     most_trainings: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
 
@@ -96,10 +131,14 @@ class Participation:
         for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
             if value is not None and value != "unknown" and self.count(value) >= self.total:
                 raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
+        if beyond := [number + 1 for number in sites_named(self.malicious) if number >= self.total]:
+            raise ValueError(f"malicious: expected sites from 1 to clients.total = {self.total}; got site {beyond[0]}")
         return self
 
-    def count(self, value: int | float) -> int:
-        """Convert a count or a fraction of the clients to a count."""
+    def count(self, value: int | float | tuple[str, ...]) -> int:
+        """Convert a count or a fraction of the clients, or their names, to a count."""
+        if isinstance(value, tuple):
+            return len(value)
         return value if isinstance(value, int) else round(value * self.total)
 
     @property

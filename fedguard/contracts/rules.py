@@ -43,7 +43,7 @@ class RuleContext(View):
     model. The defaults are those of a first round of rows alone, without a training.
 
     At a node without a server, ``mixing`` (float64 ``[n]``) is the weight of each row in the graph. It is None at servers, and
-    after a mixing, where a row belongs to no single node.
+    after a mixing, unless the rule looks up the node behind each row.
     """
 
     f: int
@@ -107,7 +107,7 @@ class Defense(Algorithm):
     breakdown: ClassVar[str] = "none"
     #: Work beyond reading the updates
     cost: ClassVar[str] = "O(nd)"
-    #: Whether it uses facts of the client behind a row, and so cannot follow a mixing
+    #: Whether it uses facts of the client behind a row, and so cannot follow a mixing that does not keep the rows
     reads_clients: ClassVar[bool] = False
     #: Whether it can handle two rows of one client, as in asynchronous aggregation, when it uses facts of clients
     meets_again: ClassVar[bool] = False
@@ -146,11 +146,10 @@ class Defense(Algorithm):
 class AggregationRule(Defense):
     """Base of the rules, which end a pipeline."""
 
-    #: Whether its result for a single row is this row in all cases, and it keeps no state
-    keeps_one: ClassVar[bool] = False
     #: Whether it never needs all updates as one matrix in memory: neither ``gram.vectors``, nor more than blocks of columns
     by_blocks: ClassVar[bool] = True
-    #: Whether at a node without a server it is the sum of the received values, weighted by the graph
+    #: Whether at a node without a server it is the sum of the received values, weighted by the graph; so of a single row it
+    #: makes this row, and it keeps no state
     by_graph: ClassVar[bool] = False
 
     def kappa(self, n: int, f: int) -> float | None:
@@ -181,6 +180,9 @@ class WeightRule(AggregationRule):
 
 class Mixing(Defense):
     """A stage that replaces the updates by weighted sums of them; the next stage sees ``matrix @ X``."""
+
+    #: Whether its matrix is diagonal in all cases, so that row i stays an update of client i, as `Defense.reads_clients` needs
+    keeps_rows: ClassVar[bool] = False
 
     @abstractmethod
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
@@ -280,11 +282,14 @@ class Pipeline:
                 f"defense '{self}': expected client transforms, then mixings, then one rule, as in "
                 "'client_clipping(bound=1) >> nnm >> trimmed_mean'."
             )
-        if self.mixings and self.stages[-1].reads_clients:
-            raise ConfigError(
-                f"defense '{self}': {self.stages[-1].name} looks up the client behind each row, and {self.mixings[0].name} "
-                "mixes the rows. Use a rule that does not, such as mean."
-            )
+        mixer = ""
+        for stage in self.stages:
+            if mixer and stage.reads_clients:
+                raise ConfigError(
+                    f"defense '{self}': {stage.name} looks up the client behind each row, and {mixer} mixes the rows. Use a "
+                    "rule that does not, such as mean, or a mixing that keeps them, such as clip."
+                )
+            mixer = mixer or (stage.name if isinstance(stage, Mixing) and not stage.keeps_rows else "")
 
     def __rshift__(self, after: Defense | Pipeline) -> Pipeline:
         return Pipeline(self.stages + (after.stages if isinstance(after, Pipeline) else (after,)))

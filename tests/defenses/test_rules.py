@@ -401,7 +401,7 @@ def test_of_one_row_some_rules_make_that_row_and_remember_nothing():
     """By which a server at which nobody waits does without the rule."""
     row, said = torch.randn(1, 9, generator=torch.Generator().manual_seed(1)), []
     for _, cls in load_registry().classes(["defense"]):
-        if getattr(cls, "keeps_one", False):
+        if getattr(cls, "by_graph", False):
             result = run(cls.name, row, 0)
             assert torch.equal(result.vector, row[0]) and result.weights.tolist() == [1.0] and result.states == ({},)
             said.append(cls.name)

@@ -82,7 +82,7 @@ MAY_IMPORT = {
         "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
-        "arguments", "errors", "kernels", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "kernels", "retired", "rng", "modules", "contracts", "aggregation", "robustness", "registry", "visibility", "config", "tasks", "metrics",
         "adapters", "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {

@@ -18,7 +18,7 @@ from fedguard.architectures.gossip.listening import Eavesdropper
 from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.gossip.place import EVERYBODY, Destination, Key, Matrix, ParcelBroadcast
-from fedguard.architectures.gossip.rules import Rules
+from fedguard.architectures.gossip.rules import Rules, weighs_by_graph
 from fedguard.architectures.gossip.said import SelfReports
 from fedguard.architectures.gossip.traffic import Traffic
 from fedguard.architectures.malicious import MaliciousClients
@@ -375,7 +375,8 @@ class Nodes:
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
             links = {"receiver": place.node, "mixing": mixing, "slowest": self._slowest(place.node, values)}
-            seat = NodeContext(sides.honest.index(place.node), None if self._setup.cell.pipeline.mixings else mixing)
+            weighs = weighs_by_graph(self._setup.cell.pipeline)
+            seat = NodeContext(sides.honest.index(place.node), mixing if weighs else None)
         states = self._rules.states.get(place.key, ())
         known = partial(ColluderPipeline, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):

@@ -12,9 +12,14 @@ from fedguard.aggregation import aggregate
 from fedguard.architectures.gossip.place import Destination, Key
 from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import noise_of, rule_context
-from fedguard.contracts import SentRound, Setup, State
+from fedguard.contracts import Pipeline, SentRound, Setup, State
 from fedguard.errors import PreconditionError
 from fedguard.kernels import unusable_rows
+
+
+def weighs_by_graph(pipeline: Pipeline) -> bool:
+    """Whether the rule is given the graph's weight of each row: not after a mixing, unless it looks up whose row it is."""
+    return not pipeline.mixings or pipeline.rule.reads_clients
 
 
 class Rules:
@@ -63,7 +68,7 @@ class Rules:
             samples=self._samples(place, sent.senders),
             noise=noise_of(setup, sent.senders),
             own=own,
-            mixing=None if setup.cell.pipeline.mixings else place.mixing(sent.senders),
+            mixing=place.mixing(sent.senders) if weighs_by_graph(setup.cell.pipeline) else None,
             root=sent.updates[own],
             root_loss=partial(loss_on, setup, node),
         )

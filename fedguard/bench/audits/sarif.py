@@ -1,29 +1,22 @@
-"""An audit as SARIF 2.1.0, the format in which code hosts show findings beside the code.
-
-Source: OASIS, Static Analysis Results Interchange Format 2.1.0 (2020).
-"""
+"""An audit of a mechanism as SARIF 2.1.0 (`fedguard.bench.sarif`)."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
+from fedguard.bench.sarif import SarifFinding, SarifRule, sarif_text
 from fedguard.privacy.blackbox.verdict import MechanismAudit
 
-#: Rule: what it finds, its level, and its severity (0 to 10) for code hosts.
 RULES = {
-    "audit/epsilon-exceeded": ("The mechanism does not keep the epsilon that it claims.", "error", "8.0"),
-    "audit/no-noise": ("Noise is missing, repeats or is seeded, so that no finite epsilon holds.", "error", "8.0"),
-    "audit/epsilon-doubtful": (
-        "The claim is violated if the noise has the law that it seems to have.",
-        "warning",
-        "5.0",
+    "audit/epsilon-exceeded": SarifRule("The mechanism does not keep the epsilon that it claims.", "error", "8.0"),
+    "audit/no-noise": SarifRule(
+        "Noise is missing, repeats or is seeded, so that no finite epsilon holds.", "error", "8.0"
     ),
-    "audit/no-claim": ("Nothing is claimed, or nothing could be judged.", "note", "1.0"),
-    "audit/unpaid": ("Something leaves that the claim does not cover.", "warning", "5.0"),
+    "audit/epsilon-doubtful": SarifRule(
+        "The claim is violated if the noise has the law that it seems to have.", "warning", "5.0"
+    ),
+    "audit/no-claim": SarifRule("Nothing is claimed, or nothing could be judged.", "note", "1.0"),
+    "audit/unpaid": SarifRule("Something leaves that the claim does not cover.", "warning", "5.0"),
 }
 
 
@@ -33,26 +26,18 @@ def as_sarif(found: MechanismAudit, root: Path) -> str:
     Args:
         root: the folder to which paths are relative, the same in every run: the repository's.
     """
-    results = [_result(found, root, rule, words, code) for rule, words, code in _findings(found)]
-    rules = [
-        {
-            "id": rule,
-            "name": "".join(part.capitalize() for part in rule.replace("/", "-").split("-")),
-            "shortDescription": {"text": words},
-            "fullDescription": {"text": words},
-            "help": {"text": "See the page on black-box audits in FedGuard's documentation."},
-            "defaultConfiguration": {"level": level},
-            "properties": {"tags": ["privacy"], "precision": "high", "security-severity": severity},
-        }
-        for rule, (words, level, severity) in RULES.items()
-    ]
-    driver = {"name": "FedGuard", "version": version("fedguard"), "rules": rules}
-    content = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "automationDetails": {"id": "fedguard/audit/"}, "results": results}],
+    main = found.bounds[0] if found.bounds else None
+    facts = {
+        "claimed": found.claim.describe() if found.claim else None,
+        "proven": main.proven.epsilon if main else None,
+        "confidence": 0.95,
     }
-    return json.dumps(content, indent=1) + "\n"
+    place = found.defined_in or ("pyproject.toml", 1)
+    results = [
+        SarifFinding(rule, f"{found.name}: {words}", f"{found.name}:{rule}:{code}", place, facts)
+        for rule, words, code in _findings(found)
+    ]
+    return sarif_text("audit", RULES, results, root, "privacy")
 
 
 def _findings(found: MechanismAudit) -> list[tuple[str, str, str]]:
@@ -66,24 +51,3 @@ def _findings(found: MechanismAudit) -> list[tuple[str, str, str]]:
         results.append(("audit/no-claim", found.words, "claim"))
     refuting = {one.code for one in found.findings if one.refutes}
     return results + [("audit/unpaid", one.words, one.code) for one in found.unpaid if one.code not in refuting]
-
-
-def _result(found: MechanismAudit, root: Path, rule: str, words: str, code: str) -> dict[str, Any]:
-    file, line = found.defined_in or ("pyproject.toml", 1)
-    path = Path(file).resolve()
-    uri = path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
-    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, line)}}
-    print_of = hashlib.sha256(f"{found.name}:{rule}:{code}".encode()).hexdigest()[:32]
-    main = found.bounds[0] if found.bounds else None
-    return {
-        "ruleId": rule,
-        "level": RULES[rule][1],
-        "message": {"text": f"{found.name}: {words}"},
-        "locations": [{"physicalLocation": place}],
-        "partialFingerprints": {"fedguard/v1": print_of},
-        "properties": {
-            "claimed": found.claim.describe() if found.claim else None,
-            "proven": main.proven.epsilon if main else None,
-            "confidence": 0.95,
-        },
-    }

@@ -14,7 +14,7 @@ matrix.py       every attack against every defense; panels.py holds its values a
 privacy.py      the page on privacy; privacy_chart.py draws its charts, protections.py collects what they show
 cell.py         one attack against one defense; cell_verdict.py judges it, cell_scores.py pairs it with its controls,
                 cell_chart.py and cell_events.py draw, cell_facts.py has what stands behind it
-breakdown.py    a metric over a swept key; breakdown_chart.py draws its curves
+breakdown.py    a metric over a swept key; breakdown_chart.py draws its curves, weight.py has breakdown in weight
 compare.py      two runs, seed by seed; compare_chart.py draws the differences
 gate.py         the gate's verdicts on a run, and the summary of a job; gate_chart.py draws its charts
 secagg.py       what each mode of secure aggregation in a run hides, costs and leaves

@@ -8,6 +8,7 @@ from fedguard.bench.pages.blocks import Action, Address, Block, Chip, Choice, Ve
 from fedguard.bench.pages.breakdown_chart import chart
 from fedguard.bench.pages.page import Page
 from fedguard.bench.pages.trained import describe_training, references, states
+from fedguard.bench.pages.weight import weight_tables
 from fedguard.bench.results.breakdown import ACCURACIES, MALICIOUS, Breakdown, BreakdownCurve
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
@@ -24,6 +25,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     if not keys:
         empty = Action("A suite that sweeps one:", "fedguard run examples/breakdown_f.yaml")
         yield Verdict("This run sweeps no key", (), describe_training(run), (), [empty])
+        yield from weight_tables(run)
         return
     key = choose(address, "over", keys, keys[0])
     metrics = _metrics(run, address)
@@ -38,6 +40,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     if len(settings) > 1:
         yield Choice("others", ", ".join(other for other in run.swept if other != key), settings, chosen)
     yield _chart(run, found, chosen)
+    yield from weight_tables(run)
 
 
 def draw_numbers(run: Run) -> Iterator[Block]:

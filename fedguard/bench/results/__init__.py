@@ -4,6 +4,7 @@ run.py         a run: its records, rows and what is made of them
 answer.py      the headline: which defense holds, and where it fails
 matrix.py      attacks by defenses; matrices.py, those of a run that are shown by default
 breakdown.py   curves over a swept key, and where half is lost
+in_weight.py   which sites of unequal weight can break a rule together
 verdict.py     the verdict of a run: a sentence with its evidence
 trilemma.py    accuracy, privacy and robustness beside each other
 disclosure.py  what attacks on the clients' privacy found

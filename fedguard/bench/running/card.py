@@ -40,7 +40,9 @@ def threat_in_words(cell: PlannedCell) -> str:
         subset = describe_subset(cell.config.task.subset)
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.masking).clients
-        attackers = describe_threat(cell.threat, cell.malicious, cell.clients.total, seen)
+        named = cell.clients.malicious
+        attacking = named if isinstance(named, tuple) else cell.malicious
+        attackers = describe_threat(cell.threat, attacking, cell.clients.total, seen)
         return (
             (attackers if cell.adversary else "Nobody is malicious.")
             + public
@@ -56,14 +58,21 @@ def describe_subset(subset: Subset) -> str:
     return f"Each trial draws {' and '.join(drawn)} of the data." if drawn else ""
 
 
-def describe_threat(threat: ThreatModel, malicious: int, clients: int, sees: Sight) -> str:
-    """A threat model in words, for ``malicious`` of ``clients`` clients that see this much of what it grants."""
+def describe_threat(threat: ThreatModel, malicious: int | Sequence[str], clients: int, sees: Sight) -> str:
+    """A threat model in words, for ``malicious`` of ``clients`` clients that see this much of what it grants.
+
+    Args:
+        malicious: how many, or their names.
+    """
+    if isinstance(malicious, int):
+        who = f"{malicious} of {clients} clients are"
+    else:
+        who = f"{' and '.join(malicious)} of {clients} {'is' if len(malicious) == 1 else 'are'}"
     until = "the end" if threat.last_round is None else f"round {threat.last_round}"
     rounds = "" if threat.every == 1 else f", in every {threat.every}th round"
     stay = " Their devices never drop out." if threat.stays else ""
     return (
-        f"{malicious} of {clients} clients are malicious from round {threat.first_round} to {until}{rounds}; "
-        f"together they see {sees.words()}.{stay}"
+        f"{who} malicious from round {threat.first_round} to {until}{rounds}; together they see {sees.words()}.{stay}"
     )
 
 

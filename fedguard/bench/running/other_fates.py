@@ -87,7 +87,7 @@ class OtherFates:
                 accuracies[report.round] = self._algorithm.evaluate(report.model, statistics).accuracy
 
     def accuracies(self, reports: Sequence[RoundReport]) -> dict[str, float]:
-        """The final accuracy with each fate: the mean over the same evaluations as that of the training's own."""
+        """The final accuracy with each fate: the mean over the same evaluations as with the training's own."""
         last = [report.round for report in judge_last(reports)]
         return {name: fmean(found[round] for round in last) for name, found in self._accuracies.items()}
 

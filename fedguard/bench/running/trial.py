@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ from fedguard.metrics.parties import parties
 from fedguard.metrics.returns import mean_return, means, normalize_return, score
 from fedguard.metrics.trajectory import judge_last, summarize
 from fedguard.rng import Rng, global_generators
+from fedguard.robustness.weight import WeightBreakdown
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import computing_in
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
@@ -140,6 +142,9 @@ def _train_and_score(
             result["evasion"] = measure_evasion(
                 cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"), reports[-1].statistics
             )
+    if cell.config.evaluation.weight_breakdown:
+        with stopwatch.stage("evaluation"):
+            result["weight_breakdown"] = _in_weight(bench.weight_breakdown(cell, task.sizes))
     card = threat_card(cell, secret_noise=bench.secret_noise)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
@@ -171,6 +176,18 @@ def _train_and_score(
         result, {**card, "attack": None} if curious else card
     )  # they are of attacks on the training
     return build_record(cell, seed, record), model
+
+
+def _in_weight(found: WeightBreakdown) -> dict[str, Any]:
+    """The part of a record, in which nothing is infinite and sites have names."""
+    return {
+        "f": found.f,
+        "shares": list(found.shares),
+        "least": found.least,
+        "sites": [f"site {site + 1}" for site in found.sites],
+        "pull": [None if math.isinf(pull) else pull for pull in found.pull],
+        "evaluations": found.evaluations,
+    }
 
 
 def _vectors(result: Mapping[str, Any]) -> int:

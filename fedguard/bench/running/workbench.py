@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fedguard.bench.running.apps import Apps
@@ -11,9 +11,11 @@ from fedguard.bench.running.budget import within
 from fedguard.bench.running.environment import resident_memory
 from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
+from fedguard.contracts.participation import sites_named
 from fedguard.contracts.statistics import Normalization
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
+from fedguard.robustness.weight import WeightBreakdown, breakdown_in_weight
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.first_model import read_first_model
@@ -63,6 +65,7 @@ class Workbench:
         self._held = 0
         self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
         self._finals: dict[tuple[str, int], float] = {}
+        self._by_weight: dict[tuple[str, int, tuple[int, ...]], WeightBreakdown] = {}
 
     def task(self, cell: PlannedCell, seed: int) -> Classification | EnvironmentTask:
         """The task of a cell, dealt out, or with its actors.
@@ -101,6 +104,11 @@ class Workbench:
         """The final accuracy of a reference training, from ``train``; shared by all trials of the process."""
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
+    def weight_breakdown(self, cell: PlannedCell, sizes: Sequence[int]) -> WeightBreakdown:
+        """What sites of these sizes can do to the cell's aggregate; the same for all trials with this rule."""
+        key = (str(cell.pipeline), cell.assumed_rows, tuple(sizes))
+        return _fetch_or_make(self._by_weight, key, None, lambda: breakdown_in_weight(cell.pipeline, sizes, key[1]))
+
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
         data, model, partition, clients, rng, root, copying, shared, subset, dtype, first, how = key
 
@@ -125,7 +133,9 @@ class Workbench:
 
 
 def malicious_clients(cell: PlannedCell, seed: int) -> frozenset[int]:
-    """The malicious clients, drawn so that a larger set includes each smaller one."""
+    """The malicious clients: those that the suite names, or drawn so that a larger set includes each smaller one."""
+    if named := sites_named(cell.clients.malicious):
+        return frozenset(named)
     drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.malicious]
     return frozenset(drawn.tolist())
 

@@ -1,21 +1,22 @@
-"""Dirichlet partition with equal sizes (Acar et al., ICLR 2021)."""
+"""Dirichlet partition with equal or given sizes (Acar et al., ICLR 2021)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Examples, Partition, PositiveFloat
-from fedguard.errors import require
 from fedguard.rng import Rng
 from fedguard.tasks.partitions.class_labels import class_labels
+from fedguard.tasks.partitions.sizes import client_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class InnerDirichlet(Partition):
-    """Each client draws its own shares of the classes from Dirichlet(alpha, ..., alpha): label skew with equal sizes.
+    """Each client draws its own shares of the classes from Dirichlet(alpha, ..., alpha): label skew with equal or given sizes.
 
     The examples are dealt one by one: a client that is not full is drawn, and then a class by its shares. Where a class is used
     up, it leaves the shares of all clients; a client whose classes are all used up takes each remaining class alike. So the
@@ -23,21 +24,21 @@ class InnerDirichlet(Partition):
 
     Args:
         alpha: concentration; 100 is almost IID, 1 is mild, 0.1 is severe.
+        sizes: number of examples of each client, or numbers in proportion to it; empty for equal sizes.
     """
 
     name = "inner_dirichlet"
     source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021"
 
     alpha: PositiveFloat = 0.5
+    sizes: tuple[PositiveFloat, ...] = ()
+
+    later: ClassVar = {"sizes": ()}
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         labels = class_labels(self, examples)
-        require(
-            len(labels) >= clients,
-            f"inner_dirichlet: expected at least one example per client; got {len(labels)} for {clients} clients.",
-        )
+        sizes = client_sizes(self, self.sizes, len(labels), clients)
         known, counts = np.unique(labels, return_counts=True)
-        sizes = [len(part) for part in np.array_split(labels, clients)]
         dealt = self._count_dealt(counts, sizes, rng.numpy())
         shuffle = rng.child("examples").numpy()
         pieces = [

@@ -13,7 +13,7 @@ from fedguard.metrics.durability import Durability
 from fedguard.metrics.masking import MaskingMetrics
 from fedguard.metrics.minority import Minority
 from fedguard.metrics.parties import Parties
-from fedguard.metrics.quantities import Change, Count, Number, Share
+from fedguard.metrics.quantities import Amount, Change, Count, Number, Share
 from fedguard.metrics.returns import Returns
 from fedguard.metrics.trajectory import Trajectory
 
@@ -212,6 +212,28 @@ class StatisticsRecord(TypedDict):
     compared: NotRequired[dict[str, Share]]
 
 
+class WeightBreakdownRecord(TypedDict):
+    """Which sites of unequal weight can together move the aggregate without bound, and how far each can alone.
+
+    Attributes:
+        f: the number of malicious updates that the rule assumes.
+        shares: of each site in the weight, in the order of their numbers.
+        least: the smallest share of a set of sites that moves the aggregate without bound, of the sets that were found; null
+            if none was.
+        sites: such a set, by name; empty if none was found.
+        pull: for each site, how far it was found to move the aggregate alone, in lengths of the longest honest update; null
+            without bound.
+        evaluations: how often the rule was evaluated.
+    """
+
+    f: Count
+    shares: list[Share]
+    least: Share | None
+    sites: list[str]
+    pull: list[Amount | None]
+    evaluations: Count
+
+
 class Result(Trajectory):
     """The result; see `fedguard.bench.running.trial`. Fields that do not apply are None.
 
@@ -231,6 +253,7 @@ class Result(Trajectory):
         app: facts about a third-party app.
         returns: in reinforcement learning, in place of accuracies.
         statistics: only for a network that normalizes over batches.
+        weight_breakdown: what sets of sites can do to the rule, if the suite asks for it.
     """
 
     chance: Share | None
@@ -254,3 +277,4 @@ class Result(Trajectory):
     app: NotRequired[AppRecord]
     returns: NotRequired[Returns]
     statistics: NotRequired[StatisticsRecord]
+    weight_breakdown: NotRequired[WeightBreakdownRecord]
