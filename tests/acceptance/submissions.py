@@ -131,7 +131,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "cost", "slow",
     ),
     "takes too much memory at a million coordinates": (
-        source("if d >= 1_000_000:\n    np.ones(2_000_000_000, np.uint8).sum()\nreturn middle"), "cost", "memory",
+        source("if d >= 1_000_000:\n    np.ones(3_000_000_000, np.uint8).sum()\nreturn middle"), "cost", "memory",
     ),
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ trainings:
 
 #: What a process does that does not come to its end: what is said of it
 ENDING = {
-    "hangs in a round of four": (source("while context.f == 4:\n    pass\nreturn middle"), "did not end within"),
+    "hangs in a round of two": (source("while n == 2:\n    pass\nreturn middle"), "did not end within"),
     "ends its process": (source("if context.round == 2:\n    os._exit(3)\nreturn middle"), "ends without a word"),
     "forks and comes back twice": (source("os.fork()\nreturn middle"), "os.fork"),
     "hoards memory": (source("HELD.append(torch.zeros(150_000_000))\nreturn middle", before="HELD = []"), "memory"),

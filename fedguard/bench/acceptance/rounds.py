@@ -52,7 +52,7 @@ class ToyRound:
 def context_of(one: ToyRound) -> RuleContext:
     """What the server sees beside the updates."""
     n, d = one.rows.shape
-    root = one.rows[: n - one.f].mean(0)
+    root = one.facts.get("root", one.rows[: n - one.f].mean(0))
     who = torch.arange(n) if one.who is None else one.who
     usual: dict[str, Any] = {
         "f": one.f,

@@ -107,6 +107,7 @@ class _Stored(TypedDict):
     submission: dict[str, str]
     records: dict[Annotated[str, Field(pattern=r"^[a-z0-9-]+/cells/[0-9a-f]+/seed-[0-9]+\.json$")], str]
     cells: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
     seal: str
 
 

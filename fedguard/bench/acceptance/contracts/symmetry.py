@@ -45,9 +45,9 @@ def check_clients(case: ContractCase) -> Iterator[AcceptanceFinding]:
             away = _apart(case, one, replace(one, facts={"clients": tuple(numbers.tolist())}))
             if away is not None:
                 yield AcceptanceFinding(
-                    "client_numbers", "failed", "In a first round, its answer depends on the numbers of the clients.",
+                    "client_numbers", "flagged", "In a first round, its answer depends on the numbers of the clients.",
                     f"{one.describe()}: other numbers move it by up to {away:.3g}",
-                    "Use numbers of clients only to recognize who has come before.", away,
+                    "Say which client is trusted, and why; or use numbers only to recognize who has come before.", away,
                 )  # fmt: skip
                 return
 
