@@ -15,6 +15,7 @@ from fedguard.bench.acceptance.watch import CodeSnapshot, Watch
 from fedguard.contracts import AggregationRule
 from fedguard.registry import load_registry
 from tests.acceptance.submissions import HONEST, PLANTED
+from tests.root import ROOT
 
 #: Of the built-in rules, one of each kind; the others are tried by a slow test
 BUILT_IN = ("mean", "trimmed_mean", "krum", "fltrust", "bucketing >> median")
@@ -71,6 +72,10 @@ def raised(given: str, checks) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_rules_of_ones_own_raise_nothing(name, tmp_path):
     assert raised(written(tmp_path, HONEST[name]), [one for one in CHECKS if one not in LONG]) == []
+
+
+def test_the_example_keeps_the_contract():
+    assert raised(str(ROOT / "examples" / "own_rule.py"), [one for one in CHECKS if one not in LONG]) == []
 
 
 @pytest.mark.parametrize("rule", BUILT_IN)
