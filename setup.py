@@ -22,7 +22,7 @@ setup(
         for name in [package, *(f"{package}.{sub}" for sub in find_packages(folder))]
     ],
     package_data={
-        "fedguard": ["py.typed", "templates/*", "bench/acceptance/standards/*"],
+        "fedguard": ["py.typed", "templates/*", "bench/acceptance/standards/*", "bench/controls/*.yaml"],
         "fedguard.examples": ["*", "anchors/*", "kubernetes/*", "results/*", "toy_plugin/*"],
         "fedguard.app": ["*.svg"],
     },

@@ -26,6 +26,7 @@ from fedguard.commands.command import Command
 from fedguard.commands.compare import compare
 from fedguard.commands.conform import conform
 from fedguard.commands.contribution import contribution
+from fedguard.commands.controls import controls
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.figure import figure
 from fedguard.commands.options import console, fail
@@ -59,6 +60,7 @@ for _panel, _commands in {
         show.breakdown,
         show.privacy,
         contribution,
+        controls,
         show.export,
         show.schema,
     ),

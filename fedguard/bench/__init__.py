@@ -7,6 +7,7 @@ flags/       red flags of runs and of other people's results, for `lint`
 audits/      cells whose noise is put to the test, for `audit`
 tuning/      defenses tuned with equal budgets, for `tune`
 acceptance/  the verdict on a rule of somebody's own, for `accept`
+controls/    which controls of standards and laws a run is evidence for, for `controls`
 gate/        a run beside a baseline, for `gate`
 conformance/ real processes compared with the simulation, for `conform`
 explain/     what `list` and `explain` say

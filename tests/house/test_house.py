@@ -93,6 +93,7 @@ MAY_IMPORT = {
         "arguments", "errors", "kernels", "rng", "modules", "contracts", "aggregation", "registry", "config", "metrics.stats", "bench.records",
         "bench.results", "bench.running", "bench.pages.escape",
     },
+    "fedguard.bench.controls": {"metrics.figures", "metrics.stats", "bench.results", "bench.pages"},
     "fedguard.bench.flags": {
         "errors", "retired", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
         "bench.records", "bench.results", "bench.terminal",
