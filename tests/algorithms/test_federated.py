@@ -164,6 +164,8 @@ def test_no_file_but_its_own_names_a_federated_algorithm():
             continue
         if file == ROOT / "docs_tools" / "pictures.py":  # which holds suites, as the examples do
             continue
+        if file == ROOT / "fedguard" / "bridges" / "nvflare" / "job.py":  # a controller of NVFlare has the same name
+            continue
         text = file.read_text()
         if not named.search(text):
             continue

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.nvflare, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-pytest.importorskip("nvflare", reason="NVFlare is not installed: make test-nvflare")
+pytest.importorskip("nvflare.app_common", reason="NVFlare is not installed: make test-nvflare")
 
 import fedguard as fg
 from fedguard.bench.records.record import from_text, to_text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.nvflare, pytest.mark.filterwarnings("ignore")]
-pytest.importorskip("nvflare", reason="NVFlare is not installed: make test-nvflare")
+pytest.importorskip("nvflare.app_common", reason="NVFlare is not installed: make test-nvflare")
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.workflows.fedavg import FedAvg
