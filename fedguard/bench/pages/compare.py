@@ -51,7 +51,9 @@ def blocks(run: Run, address: Address, load: Callable[[str], Run] | None = None)
     found = partners(run)
     names = [one.name for one in found if one.why != UNREADABLE]
     best = next((one.name for one in found if one.rank is not None), "")
-    other = choose(address, "other", names, best)
+    # A run that cannot be read is no choice; whoever names it is told why, and sees no other one in its place
+    damaged = [one.name for one in found if one.why == UNREADABLE]
+    other = choose(address, "other", [*names, *damaged], best)
     if not other:
         yield Verdict(
             "No run to compare with",
