@@ -104,7 +104,7 @@ def _examples() -> Path:
 
 def _summary(path: Path) -> str:
     if path.is_dir():
-        path = min(one for one in path.iterdir() if one.is_file())
+        path = min(one for one in path.iterdir() if one.is_file() and one.suffix != ".json")  # kept results say nothing
     head = re.match(r'(?:#[^\n]*\n)+|""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
     said = " ".join(re.sub(r'^# ?|"""', "", head[0] if head else "", flags=re.MULTILINE).split())
     return re.split(r"(?<=[.?]) ", said)[0]
