@@ -53,13 +53,17 @@ def test_a_life_is_the_mean_and_the_last_of_its_releases() -> None:
     assert mean.vector is not None and set(mean.vector) == {(1 + 2 + 3 + 4) / 2} and set(last.vector) == {4.0}
 
 
+@pytest.mark.slow
 def test_noise_that_ends_after_some_calls_is_named() -> None:
     found = audited(Forgetful, 35, samples=80)
-    assert found.verdict == "violated" and "after 35 calls of one instance, 100 %" in found.words
+    # The share is of the places where the two inputs differ, which depends on the pair that the search found
+    assert found.verdict == "violated" and "after 35 calls of one instance" in found.words
+    assert "leave without noise" in found.words
     shorter = audited(Forgetful, 10, samples=80)
     assert shorter.verdict == "consistent", shorter.words  # ten calls are right
 
 
+@pytest.mark.slow
 def test_noise_that_fades_is_shown_by_lives_alone() -> None:
     """After eight calls the noise is a fifth: five times the mu of one release, where eight right ones have sqrt(8) times it."""
     mechanism = as_mechanism(Fading, shapes=SHAPES)
@@ -74,6 +78,7 @@ def test_noise_that_fades_is_shown_by_lives_alone() -> None:
     assert right.shown is not None and right.shown.epsilon < most and not right.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [Growing, Exhausted])
 def test_right_lives_raise_no_alarm(made) -> None:
     found = audited(made, 20)
