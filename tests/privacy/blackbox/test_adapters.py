@@ -175,7 +175,7 @@ def test_an_event_of_an_accountant_is_arithmetic() -> None:
 
 
 def test_filters_of_nvflare() -> None:
-    pytest.importorskip("nvflare", reason="nvflare is not installed")
+    pytest.importorskip("nvflare.apis", reason="nvflare is not installed")
     from nvflare.app_common.filters.exclude_vars import ExcludeVars
     from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 
