@@ -51,6 +51,26 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "keeps what it saw in its object": (
         source("object.__setattr__(self, 'before', middle)\nreturn middle"), "state", "keeps_state",
     ),
+    "keeps what the first call showed": (
+        source("if not FIRST:\n    FIRST.append(float(middle[0]))\nreturn middle", before="FIRST = []"), "state", "keeps_state",
+    ),
+    "changes its own state in place": (
+        source("self.fold(context, middle)\nreturn middle", members="def fold(self, context, middle):\n"
+               "        if 's' in context.state:\n            context.state['s'].add_(1.0)\n\n"
+               "    def remember(self, context, aggregate, gram):\n        return {'s': torch.zeros(2)}\n"),
+        "answers", "changes_state",
+    ),
+    "remembers no tensors": (
+        source("return middle", members="def remember(self, context, aggregate, gram):\n        return {'last': 1.5}\n"),
+        "answers", "wrong_state",
+    ),
+    "fails from the fifth round on": (
+        source("if context.round >= 5:\n    raise ValueError('late')\nreturn middle"), "answers", "crashes",
+    ),
+    "catches the refusal of root data": (
+        source("try:\n    return (middle + context.root) / 2\nexcept Exception:\n    return middle"),
+        "sights", "undeclared_sight",
+    ),
     "leaves a variable in the process": (
         source("os.environ['SEEN'] = str(float(middle[0]))\nreturn middle"), "state", "keeps_state",
     ),

@@ -146,6 +146,30 @@ def test_a_mixing_alone_stands_before_the_mean_and_a_file_can_name_its_pipeline(
     assert read_submission("bucketing >> median").text.startswith("bucketing")
 
 
+def test_a_module_beside_the_file_belongs_to_the_submission(tmp_path):
+    (tmp_path / "submitted_pair.py").write_text(
+        HONEST["upper median"].replace("import inspect", "import beside_pair, inspect")
+    )
+    digests = set()
+    for text in ("import deeper_pair\n", "import deeper_pair\nX = 1\n"):
+        for deeper in ("", "Y = 1\n"):
+            (tmp_path / "beside_pair.py").write_text(text)
+            (tmp_path / "deeper_pair.py").write_text(deeper)
+            digests.add(read_submission(str(tmp_path / "submitted_pair.py")).digest)
+    assert len(digests) == 4
+
+
+def test_what_is_no_file_with_a_servers_rule_is_one_line(tmp_path):
+    (tmp_path / "a.b.py").write_text(HONEST["upper median"])
+    for given, words in (
+        (str(tmp_path), "this is a folder"),
+        (str(tmp_path / "a.b.py"), "Rename the file"),
+        ("client_clipping(bound=1) >> mean", "what clients do to their own updates"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_submission(given)
+
+
 def test_report_seeds_follow_the_files_bytes_and_are_no_selection_seeds(tmp_path):
     standard = load_standard("2026")
     found = []

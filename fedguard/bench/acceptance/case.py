@@ -13,6 +13,7 @@ from fedguard.bench.acceptance.rounds import ToyRound, accepts, answer, draw_att
 from fedguard.bench.acceptance.standard import ContractChecks
 from fedguard.bench.acceptance.submission import Submission
 from fedguard.bench.acceptance.watch import CodeSnapshot, Watch
+from fedguard.bench.running.plugin_state import snapshot_modules
 from fedguard.contracts import Pipeline
 
 
@@ -30,6 +31,11 @@ class ContractCase:
     watch: Watch
     before: CodeSnapshot
     report: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Before any call: a rule may keep something at the first one alone
+        self.modules = snapshot_modules(self.submission.modules)
+        self.attributes = [dict(vars(stage)) for stage in self.pipeline.stages]
 
     @property
     def pipeline(self) -> Pipeline:

@@ -86,7 +86,7 @@ def _run_checks(case: ContractCase, request: Mapping[str, Any], say: Any) -> Non
                 broken |= finding.level == "failed"
         except MemoryError:
             say(missing=name, reason=f"it needs more than {case.sizes.process_gib:g} GiB")
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a rule that ends the process in the midst of a round
             # What was found before explains it; of a rule that is whole so far, the error is the finding
             say(missing=name, reason="its rounds raise errors" if broken else f"it raises {_describe(error)}")
         else:

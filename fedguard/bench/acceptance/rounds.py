@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight, State
-from fedguard.errors import FedGuardError, PreconditionError
+from fedguard.errors import FedGuardError, NotObservable, PreconditionError
 from fedguard.rng import Rng
 
 #: What the server of an evaluation may see at most
@@ -49,6 +49,19 @@ class ToyRound:
         return f"n = {len(self.rows)}, f = {self.f}, d = {self.rows.shape[1]}"
 
 
+class WatchedContext(RuleContext):
+    """A context that notes what is read and refused, whether or not the rule catches the refusal."""
+
+    refused: ClassVar[list[str]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        try:
+            return super().__getattribute__(name)
+        except NotObservable as error:
+            self.refused.append(str(error))
+            raise
+
+
 def context_of(one: ToyRound) -> RuleContext:
     """What the server sees beside the updates."""
     n, d = one.rows.shape
@@ -79,7 +92,7 @@ def context_of(one: ToyRound) -> RuleContext:
             "federation": (one.f, n),
             "starts": torch.zeros(d).expand(n, -1),
         }
-    return RuleContext("accept", one.sees, **{**usual, **one.facts})
+    return WatchedContext("accept", one.sees, **{**usual, **one.facts})
 
 
 def predict(model: Tensor, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
 from dataclasses import dataclass
@@ -43,34 +44,51 @@ class Submission:
 def read_submission(given: str) -> Submission:
     """The rule in a file, or the pipeline with this name.
 
-    A file with several defenses, or with parameters to be judged, says which in ``rule = "nnm >> mine(x=2)"``. A mixing or a
-    client transform alone is judged before the mean.
+    A file with several defenses, or with parameters to be judged, says which in ``rule = "nnm >> mine(x=2)"``. A mixing
+    alone is judged before the mean.
 
     Raises:
         ConfigError: there is no such file or name, or the file leaves open which rule is meant.
         PluginError: the file cannot be imported, or a class in it breaks its contract.
     """
     path = Path(given)
+    if path.is_dir():
+        raise ConfigError(f"accept: {given}: expected a Python file with a rule; this is a folder.")
     if path.suffix != ".py":
         pipeline = load_registry().pipeline(given, "accept")
+        _require_server_part(pipeline, given)
         return Submission(given, str(pipeline), pipeline, load_registry(), None, None, _digest(str(pipeline).encode()))
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"accept: {given}: cannot be read: {error.strerror}. Give a Python file or a rule.") from None
-    module, folder = path.stem, path.resolve().parent
+    module, folder = path.stem, path.absolute().parent
+    if not module.isidentifier():
+        raise ConfigError(
+            f"accept: {given}: expected a name that Python can import, such as my_rule.py. Rename the file."
+        )
     _require_own_name(module, path, given)
     registry = load_registry().with_modules([module], folder, [given])
     text = getattr(load_module(module, folder), "rule", None)
     if text is not None and not isinstance(text, str):
         raise ConfigError(f"accept: {given}: rule: expected a pipeline such as 'nnm >> mine(x=2)'; got {brief(text)}.")
     pipeline = registry.pipeline(text or _only_rule(registry, module, given), f"accept: {given}")
-    return Submission(given, str(pipeline), pipeline, registry, module, folder, _digest(content))
+    _require_server_part(pipeline, given)
+    return Submission(given, str(pipeline), pipeline, registry, module, folder, _digest_all(path, content, folder))
+
+
+def _require_server_part(pipeline: Pipeline, given: str) -> None:
+    """Raise ConfigError if clients do a part of the pipeline: what no check runs must not look as if it were judged."""
+    if pipeline.transforms:
+        raise ConfigError(
+            f"accept: {given}: {pipeline.transforms[0].name} is what clients do to their own updates, which these checks never "
+            "run. Submit the server's part, and try the transform in a suite."
+        )
 
 
 def _require_own_name(module: str, path: Path, given: str) -> None:
     """Raise ConfigError if Python would import another file under this name: it would be judged in its place."""
-    with importable(path.resolve().parent):
+    with importable(path.absolute().parent):
         # Not importlib.util.find_spec: it answers with a module of this name that is loaded already
         found = PathFinder.find_spec(module)
     origin = (
@@ -91,6 +109,32 @@ def _only_rule(registry: Registry, module: str, given: str) -> str:
     found = registry.get("defense", names[0])
     assert issubclass(found, Defense)
     return names[0] if issubclass(found, AggregationRule) else f"{names[0]} >> mean"
+
+
+def _digest_all(path: Path, content: bytes, folder: Path) -> str:
+    """SHA-256 of the file; if it imports modules beside it, of all of them, by name."""
+    files = {path.name: content}
+    waiting = [content]
+    while waiting:
+        for name in _imports_of(waiting.pop()):
+            file = folder / f"{name}.py"
+            if file.name not in files and file.is_file():
+                files[file.name] = file.read_bytes()
+                waiting.append(files[file.name])
+    if len(files) == 1:
+        return _digest(content)
+    return _digest(b"".join(name.encode() + b"\0" + files[name] + b"\0" for name in sorted(files)))
+
+
+def _imports_of(content: bytes) -> set[str]:
+    """The top-level names that a module imports, anywhere in it."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module.partition(".")[0])
+    return found
 
 
 def _digest(content: bytes) -> str:

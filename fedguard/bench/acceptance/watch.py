@@ -15,12 +15,15 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+
+import fedguard
 
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 #: Functions in C whose answer depends on the moment or on the process, and what a rule learns from them
@@ -39,7 +42,23 @@ REACHING = (
 )  # fmt: skip
 #: Modules of others whose functions a rule has no business to replace
 _OTHERS = (builtins, math, random, time, os, np, np.random, np.linalg, torch, torch.linalg, torch.nn.functional)
+
+
+def _roots() -> list[str]:
+    """One file of each folder that is installed as a package of FedGuard."""
+    names = ("fedguard.attacks", "fedguard.defenses", "fedguard.contracts")
+    return [file for name in names if (file := import_module(name).__file__) is not None]
+
+
 _LIBRARY = tuple(str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib"))
+
+
+#: Classes of others whose methods a training calls
+_CLASSES = (torch.Tensor, torch.nn.Module, torch.nn.Linear, torch.optim.Optimizer, torch.optim.SGD, torch.Generator)
+#: Modules of Python's library that ask on their caller's behalf; others, such as logging, ask for themselves
+ASKING = ("inspect", "datetime", "_pydatetime", "uuid", "secrets", "random", "traceback")
+#: Where FedGuard's own code is
+_OWN = tuple(str(Path(file).resolve().parent) + os.sep for file in (fedguard.__file__, *_roots()))
 
 
 class ReachError(RuntimeError):
@@ -78,7 +97,7 @@ class Watch:
             if event != "c_call":
                 return
             name = f"{getattr(function, '__module__', None) or ''}.{getattr(function, '__qualname__', '')}".lstrip(".")
-            if name in REVEALING and self._is_ours(frame):
+            if name in REVEALING and self._is_ours(frame, ASKING):
                 found[f"{REVEALING[name]} ({name})"] = None
 
         if self._folder is None:
@@ -99,12 +118,20 @@ class Watch:
             self.reached.append(told)
             raise ReachError(f"{told} is refused while a rule is checked")
 
-    def _is_ours(self, frame: FrameType | None) -> bool:
-        """Whether the nearest caller outside of Python's own library is the submission."""
+    def _is_ours(self, frame: FrameType | None, through: Sequence[str] = ()) -> bool:
+        """Whether the nearest caller outside of Python's own library is the submission.
+
+        Args:
+            through: the modules of the library that may be between; by default all of it.
+        """
         while frame is not None:
             file = frame.f_code.co_filename
             if not file.startswith(("<frozen", *_LIBRARY)) or "site-packages" in file:
-                return self._folder is not None and file.startswith(self._folder)
+                # A submission at the top of a checkout, or beside its .venv, has FedGuard and others below it
+                apart = file.startswith(_OWN) or "site-packages" in file
+                return self._folder is not None and file.startswith(self._folder + os.sep) and not apart
+            if through and Path(file).stem not in through:
+                return False
             frame = frame.f_back
         return False
 
@@ -120,7 +147,10 @@ class CodeSnapshot:
             if isinstance(module, ModuleType)
             for name, value in _iterate_values(module)
         }
-        self._names |= {f"torch.Tensor.{name}": value for name, value in vars(torch.Tensor).items()}
+        for kind in _CLASSES:
+            self._names |= {
+                f"{kind.__module__}.{kind.__qualname__}.{name}": value for name, value in vars(kind).items()
+            }
 
     def find_replaced(self) -> list[str]:
         """Names that mean something else by now."""
@@ -131,7 +161,7 @@ class CodeSnapshot:
 def _iterate_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """The functions and classes of a module, and what is in the classes that it defines."""
     for name, value in list(vars(module).items()):
-        if callable(value):
+        if callable(value) or (module not in _OTHERS and isinstance(value, int | float | str | tuple)):
             yield f"{module.__name__}.{name}", value
         if isinstance(value, type) and value.__module__ == module.__name__ and module not in _OTHERS:
             for inner, held in list(vars(value).items()):

@@ -13,7 +13,7 @@ from fedguard.metrics.stats import Estimate
 
 
 @dataclass(frozen=True)
-class Evidence:
+class MetricEvidence:
     """The worst value of a metric for one defense.
 
     Attributes:
@@ -41,7 +41,7 @@ class ControlEvidence:
     """A control with what a run says of it; without evidence it was not tested."""
 
     control: Control
-    found: tuple[Evidence, ...]
+    found: tuple[MetricEvidence, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields as JSON types."""
@@ -74,7 +74,7 @@ def collect_evidence(run: Run, table: ControlTable) -> list[ControlEvidence]:
     ]
 
 
-def _of_source(run: Run, source: EvidenceSource) -> Iterator[Evidence]:
+def _of_source(run: Run, source: EvidenceSource) -> Iterator[MetricEvidence]:
     """The worst value of the metric for each defense that has one, in the order of the run."""
     known = FIGURES[source.metric]
     by_defense: dict[str, dict[str, list[float]]] = {}
@@ -85,7 +85,7 @@ def _of_source(run: Run, source: EvidenceSource) -> Iterator[Evidence]:
     for defense, attacks in by_defense.items():
         values = {attack: known.estimate(numbers) for attack, numbers in attacks.items()}
         worst = (min if known.more_is_better else max)(values, key=lambda attack: values[attack].mean)
-        yield Evidence(source.metric, defense, worst, values[worst])
+        yield MetricEvidence(source.metric, defense, worst, values[worst])
 
 
 def _fits(row: Mapping[str, Any], source: EvidenceSource) -> bool:

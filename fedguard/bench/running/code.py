@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
 #: Parts of FedGuard that read results and make none; of bench, its rooms.
 READERS = ("app", "commands", "examples")
-READING_ROOMS = ("acceptance", "controls", "results", "flags", "audits", "tuning", "gate", "explain", "terminal", "conformance")
+READING_ROOMS = (
+    "acceptance",
+    "controls",
+    "results",
+    "flags",
+    "audits",
+    "tuning",
+    "gate",
+    "explain",
+    "terminal",
+    "conformance",
+)
 #: Where installed modules lie, beside hundreds that are none of ours.
 _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
 

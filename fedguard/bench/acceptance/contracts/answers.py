@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from fedguard.bench.acceptance.case import ContractCase
 from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import ToyRound, explain_error, least_rows, run_round
+from fedguard.contracts import State
 from fedguard.errors import ContractError, PreconditionError
 from fedguard.kernels import LARGEST
 
@@ -23,6 +25,9 @@ def check_answers(case: ContractCase) -> Iterator[AcceptanceFinding]:
         )  # fmt: skip
         return
     seen = set[str]()
+    for found in _try_course(case):
+        seen.add(found.code)
+        yield found
     for one in case.rounds():
         for kind, rows in _variants(one.rows):
             tried = ToyRound(rows, one.f)
@@ -30,6 +35,39 @@ def check_answers(case: ContractCase) -> Iterator[AcceptanceFinding]:
             if finding is not None and finding.code not in seen:
                 seen.add(finding.code)
                 yield finding
+
+
+def _try_course(case: ContractCase) -> Iterator[AcceptanceFinding]:
+    """Eight rounds in a row, and a late one: what it remembers from round to round."""
+    states: Sequence[State] = ()
+    for number in (*range(1, 9), 200):
+        one = replace(case.quiet_round, seed=number, facts={"round": number}, states=states)
+        before = [{name: value.clone() for name, value in state.items()} for state in states]
+        finding = _try_round(case, one, f"{one.describe()}, round {number}")
+        if finding is not None:
+            yield finding
+            return
+        for state, was in zip(states, before, strict=True):
+            if any(not torch.equal(state[name], was[name]) for name in was):
+                yield AcceptanceFinding(
+                    "changes_state", "failed", "It changes the state of the round before in place.", f"round {number}",
+                    "Return new tensors from remember().",
+                )  # fmt: skip
+                return
+        states = run_round(case.pipeline, one).states
+        if not all(_is_state(state) for state in states):
+            yield AcceptanceFinding(
+                "wrong_state", "failed", "What remember() returns is no mapping of names to finite tensors.", f"round {number}",
+                "Return a dict of tensors.",
+            )  # fmt: skip
+            return
+
+
+def _is_state(state: object) -> bool:
+    return isinstance(state, Mapping) and all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) and bool(torch.isfinite(value.double()).all())
+        for name, value in state.items()
+    )
 
 
 def _variants(rows: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -48,7 +86,8 @@ def _variants(rows: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _try_round(case: ContractCase, one: ToyRound, where: str) -> AcceptanceFinding | None:
     try:
         first = run_round(case.pipeline, one)
-        run_round(case.pipeline, ToyRound(one.rows, one.f, states=first.states, facts={"round": 2}))
+        if not one.states:
+            run_round(case.pipeline, ToyRound(one.rows, one.f, states=first.states, facts={"round": 2}))
     except PreconditionError as error:
         return AcceptanceFinding(
             "refuses_late", "failed", f"It accepts a round in check() and refuses it later: {explain_error(error)}", where,

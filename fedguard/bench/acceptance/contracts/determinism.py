@@ -49,16 +49,15 @@ def check_state(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """What it keeps from one call to the next other than by `remember`: in its module, its object or the process."""
     names = case.submission.modules
     first = answer(case.pipeline, case.quiet_round)
-    modules, shared = snapshot_modules(names), snapshot_shared_state()
-    kept = [dict(vars(stage)) for stage in case.pipeline.stages]
+    shared = snapshot_shared_state()
     for seed in range(6):
         n, d = case.quiet_round.rows.shape
         answer(case.pipeline, ToyRound(draw_attacked(n, case.f, d, seed, "far"), case.f, seed))
-    changed = diff_plugin_state(modules, snapshot_modules(names))
+    changed = diff_plugin_state(case.modules, snapshot_modules(names))
     changed += diff_shared_state(shared, snapshot_shared_state())
     changed += [
         f"{stage.name}.{name}"
-        for stage, before in zip(case.pipeline.stages, kept, strict=True)
+        for stage, before in zip(case.pipeline.stages, case.attributes, strict=True)
         for name, value in vars(stage).items()
         if name not in before or before[name] is not value
     ]

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from fedguard.bench.acceptance.case import ContractCase
 from fedguard.bench.acceptance.findings import AcceptanceFinding
-from fedguard.bench.acceptance.rounds import ALL, GROUPS, ToyRound, draw_honest, explain_error, least_rows, run_round
+from fedguard.bench.acceptance.rounds import (
+    ALL,
+    GROUPS,
+    ToyRound,
+    WatchedContext,
+    draw_honest,
+    explain_error,
+    least_rows,
+    run_round,
+)
 from fedguard.contracts import Defense, Sight, first_met
 from fedguard.errors import NotObservable
 
@@ -22,8 +31,11 @@ def check_sights(case: ContractCase) -> Iterator[AcceptanceFinding]:
         granted = need
         for other in others:
             granted |= other
+        WatchedContext.refused.clear()
         try:
             run_round(case.pipeline, ToyRound(case.quiet_round.rows, case.quiet_round.f, sees=granted))
+            if WatchedContext.refused:
+                raise NotObservable(WatchedContext.refused[0])
         except NotObservable as error:
             yield AcceptanceFinding(
                 "undeclared_sight", "failed", explain_error(error), f"granted: {granted.words()}",
