@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import fedguard
-
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 #: Functions in C whose answer depends on the moment or on the process, and what a rule learns from them
 REVEALING = {
@@ -46,8 +44,12 @@ _OTHERS = (builtins, math, random, time, os, np, np.random, np.linalg, torch, to
 
 def _roots() -> list[str]:
     """One file of each folder that is installed as a package of FedGuard."""
-    names = ("fedguard.attacks", "fedguard.defenses", "fedguard.contracts")
-    return [file for name in names if (file := import_module(name).__file__) is not None]
+    # Of FedGuard itself, two rooms above this one; its algorithms may lie elsewhere
+    files = [
+        str(Path(__file__).parents[1]),
+        *(import_module(f"fedguard.{one}").__file__ for one in ("attacks", "defenses")),
+    ]
+    return [file for file in files if file is not None]
 
 
 _LIBRARY = tuple(str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib"))
@@ -58,7 +60,7 @@ _CLASSES = (torch.Tensor, torch.nn.Module, torch.nn.Linear, torch.optim.Optimize
 #: Modules of Python's library that ask on their caller's behalf; others, such as logging, ask for themselves
 ASKING = ("inspect", "datetime", "_pydatetime", "uuid", "secrets", "random", "traceback")
 #: Where FedGuard's own code is
-_OWN = tuple(str(Path(file).resolve().parent) + os.sep for file in (fedguard.__file__, *_roots()))
+_OWN = tuple(str(Path(file).resolve().parent) + os.sep for file in _roots())
 
 
 class ReachError(RuntimeError):
