@@ -18,7 +18,7 @@ NEEDS_NO_SAMPLES = ("no_noise", "seed")
 #: With fewer coordinates, two equal calls say nothing: randomized response has few outputs.
 FEWEST_COORDINATES = 8
 #: Calls of each input, and of one instance; and with each kind of array.
-CALLS, KIND_CALLS = 24, 3
+CALLS, KIND_CALLS = 24, 24
 
 
 @dataclass(frozen=True)
