@@ -105,6 +105,9 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "weighs by places": (
         source("w = torch.arange(1, n + 1.0)\nreturn (w / w.sum()) @ updates"), "order", "order",
     ),
+    "takes the first of those that are equally long": (
+        source("return updates[updates.norm(dim=1).argmin()]"), "order", "ties",
+    ),
     "draws among the first half alone": (
         source("drawn = torch.randperm((n + 1) // 2, generator=context.rng.torch())[: (n + 3) // 4]\n"
                "return updates[drawn].mean(0)"),

@@ -51,6 +51,7 @@ trainings:
 ENDING = {
     "hangs in a round of two": (source("while n == 2:\n    pass\nreturn middle"), "did not end within"),
     "ends its process": (source("if context.round == 2:\n    os._exit(3)\nreturn middle"), "ends without a word"),
+    "leaves by SystemExit": (source("if n == 2:\n    raise SystemExit(0)\nreturn middle"), "SystemExit: 0"),
     "forks and comes back twice": (source("os.fork()\nreturn middle"), "os.fork"),
     "hoards memory": (source("HELD.append(torch.zeros(150_000_000))\nreturn middle", before="HELD = []"), "memory"),
 }

@@ -34,7 +34,9 @@ def main() -> None:
     try:
         _check(request, say)
     except BaseException as error:
-        say(error=_describe(error))
+        from fedguard.bench.acceptance.rounds import explain_error
+
+        say(error=explain_error(error))
     say(end=time.process_time())
     out.flush()
     os._exit(0)  # threads that the submission started must not keep the process
@@ -74,6 +76,8 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
 def _run_checks(case: ContractCase, request: Mapping[str, Any], say: Any) -> None:
     """Run the checks that are not to be skipped, and say what each found."""
     from fedguard.bench.acceptance.contracts import CHECKS
+    from fedguard.bench.acceptance.findings import AcceptanceFinding
+    from fedguard.bench.acceptance.rounds import explain_error
 
     broken = bool(request["broken"])
     for name, check in CHECKS.items():
@@ -86,9 +90,18 @@ def _run_checks(case: ContractCase, request: Mapping[str, Any], say: Any) -> Non
                 broken |= finding.level == "failed"
         except MemoryError:
             say(missing=name, reason=f"it needs more than {case.sizes.process_gib:g} GiB")
-        except BaseException as error:  # SystemExit, too: a rule that ends the process in the midst of a round
+        except Exception as error:
             # What was found before explains it; of a rule that is whole so far, the error is the finding
-            say(missing=name, reason="its rounds raise errors" if broken else f"it raises {_describe(error)}")
+            reason = "its rounds raise errors" if broken else f"it raises {explain_error(error).rstrip('.')}"
+            say(missing=name, reason=reason)
+        except BaseException as error:  # SystemExit: it ends whatever process it runs in
+            words = f"In the check {name}, it raises {explain_error(error)}"
+            finding = AcceptanceFinding(
+                "ends_process", "failed", words, remedy="Raise an error that says what is wrong."
+            )
+            say(finding=finding.as_dict())
+            say(missing=name, reason="it ends its process")
+            broken = True
         else:
             say(done=name)
 
@@ -112,7 +125,7 @@ def _folder(given: str) -> Any:
     from pathlib import Path
 
     path = Path(given)
-    return path.resolve().parent if path.suffix == ".py" else None
+    return path.absolute().parent if path.suffix == ".py" else None
 
 
 def _limit_memory(gib: float) -> None:
@@ -120,13 +133,6 @@ def _limit_memory(gib: float) -> None:
     most = int(gib * 2**30)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _describe(error: BaseException) -> str:
-    from fedguard.errors import FedGuardError, printable
-
-    text = printable((str(error).splitlines() or [""])[0])
-    return text if isinstance(error, FedGuardError) else f"{type(error).__name__}: {text}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight, State
-from fedguard.errors import FedGuardError, NotObservable, PreconditionError
+from fedguard.errors import FedGuardError, NotObservable, PreconditionError, printable
 from fedguard.rng import Rng
 
 #: What the server of an evaluation may see at most
@@ -133,6 +133,11 @@ def draw_honest(n: int, d: int, seed: int, spread: float = 1.0) -> Tensor:
     return center + spread * torch.randn(n, d, generator=draw)
 
 
+def draw_tied(n: int, d: int, seed: int) -> Tensor:
+    """float32 ``[n, d]``: small whole numbers, of which many are equal, as are many lengths and distances."""
+    return torch.randint(-1, 2, (n, d), generator=Rng(seed).child("tied").torch()).float()
+
+
 def draw_attacked(n: int, f: int, d: int, seed: int, kind: str) -> Tensor:
     """float32 ``[n, d]``: honest updates, and among them at random places f malicious ones of a kind of `LIES`."""
     rows = draw_honest(n, d, seed)
@@ -153,5 +158,5 @@ def is_close(a: Tensor, b: Tensor, rows: Tensor, share: float = 1e-4) -> bool:
 
 def explain_error(error: BaseException) -> str:
     """The first line of an error as a sentence, with the name of its type unless it is one of FedGuard's own."""
-    text = (str(error).splitlines() or [""])[0].rstrip(".") + "."
+    text = printable((str(error).splitlines() or [""])[0]).rstrip(".") + "."
     return text if isinstance(error, FedGuardError) else f"{type(error).__name__}: {text}"

@@ -169,19 +169,3 @@ def _iterate_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
             for inner, held in list(vars(value).items()):
                 if callable(held) or isinstance(held, classmethod | staticmethod | property):
                     yield f"{module.__name__}.{name}.{inner}", held
-
-
-def generator_states() -> tuple[bytes, ...]:
-    """The states of the process's generators: of Python, numpy and torch."""
-    return (
-        repr(random.getstate()).encode(),
-        repr(np.random.get_state()).encode(),  # noqa: NPY002  the global generator is what is meant
-        torch.get_rng_state().numpy().tobytes(),
-    )
-
-
-def seed_generators(seed: int) -> None:
-    """Set the process's generators, as each trial does from its own seed."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the global generator is what is meant
-    torch.manual_seed(seed)
