@@ -148,7 +148,7 @@ def plan_cells(submission: Submission, standard: Standard) -> Iterator[tuple[str
             yield cell.name, f"cannot run: {error}"
             continue
         reasons = {reason for one in refused for reason in one.values()}
-        told = f"about {sum(one.seconds for one in times) / 60:.0f} minutes on one core"
+        told = f"about {sum(one.seconds for one in times) / 60:.1f} minutes on one core"
         yield cell.name, told + (f"; refused: {'; '.join(sorted(reasons))}" if reasons else "")
 
 
