@@ -61,6 +61,9 @@ class Lines(Listener):
         self._total = self._done = self._failed = 0
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
+        # A listener may follow one run after another
+        self._first = self._spoken = time.monotonic()
+        self._done = self._failed = 0
         self._total = total - stored - refused
         self._console.print(
             f"{total} trials: {self._total} to run on {jobs} workers, {stored} stored already, {refused} refused."
@@ -105,6 +108,9 @@ class Bars(Listener):
         self._running: dict[Trial, TaskID] = {}
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
+        for task in self._progress.task_ids:  # of a run before
+            self._progress.remove_task(task)
+        self._running.clear()
         self._progress.start()
         self._suite = self._progress.add_task("suite", total=total - refused, completed=stored)
 
