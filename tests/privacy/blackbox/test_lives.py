@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import random
+
 import numpy as np
 import pytest
 
@@ -34,6 +37,18 @@ def test_state_is_what_calls_change_and_no_generator() -> None:
             return [one + self.drawn.normal(size=one.shape) for one in update]
 
     assert not as_mechanism(Drawing, shapes=SHAPES).is_stateful(X)
+
+    class DrawingInPairs:
+        """Python's generator keeps the second of two normal draws."""
+
+        def __init__(self):
+            self.drawn, self.log = random.Random(), logging.getLogger("drawing")
+
+        def __call__(self, update):
+            self.log.isEnabledFor(self.drawn.randrange(50))
+            return [one + self.drawn.gauss(0, 1) for one in update]
+
+    assert not as_mechanism(DrawingInPairs, shapes=SHAPES).is_stateful(X)
 
 
 def test_a_life_is_the_mean_and_the_last_of_its_releases() -> None:
